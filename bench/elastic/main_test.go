@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/leak"
 )
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 func runAgent(args []string) error {
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
-	spec := elastic.Spec{Stdout: os.Stdout, Stderr: os.Stderr}
+	spec := agent.Spec{Stdout: os.Stdout, Stderr: os.Stderr}
 	f.IntVar(&spec.NprocPerNode, "nproc-per-node", 0, "")
 	f.IntVar(&spec.MaxRestarts, "max-restarts", 0, "")
 	f.StringVar(&spec.Endpoint, "rdzv-endpoint", "", "")
@@ -65,7 +65,7 @@ func runAgent(args []string) error {
 		spec.Policy = rdzv.RestartGroup
 	}
 	spec.Program, spec.Args = f.Arg(0), f.Args()[1:]
-	_, err := elastic.Run(context.Background(), spec)
+	_, err := agent.Run(context.Background(), spec)
 	return err
 }
 

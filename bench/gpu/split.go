@@ -16,7 +16,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu"
@@ -150,7 +150,7 @@ func (b *bench) twoProcesses(c context.Context, name string) (out trained, err e
 		return out, err
 	}
 	var said, errs bytes.Buffer
-	_, err = elastic.Run(c, elastic.Spec{
+	_, err = agent.Run(c, agent.Spec{
 		Program: self, Args: []string{"worker", "-device", b.at.String(), "-rounds", strconv.Itoa(b.rounds), "-only", name},
 		NprocPerNode: 2, NoPrefix: true, Stdout: &said, Stderr: &errs,
 	})
@@ -160,7 +160,7 @@ func (b *bench) twoProcesses(c context.Context, name string) (out trained, err e
 	return out, json.Unmarshal(said.Bytes(), &out)
 }
 
-// workerMain is one of two processes, which elastic.Run has started.
+// workerMain is one of two processes, which agent.Run has started.
 func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := flag.NewFlagSet("gpucheck worker", flag.ContinueOnError)
 	b := newBench(f, stdout)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
@@ -37,7 +38,7 @@ func (f *jobFlags) observeJob(c context.Context, addr string, id *transport.Iden
 		return o, f.noStore(addr, err)
 	}
 	defer func() { _ = st.Close() }()
-	jobs, err := elastic.Jobs(c, st)
+	jobs, err := agent.Jobs(c, st)
 	if err != nil && !errors.Is(err, store.ErrUnsupported) {
 		return o, err
 	}
@@ -81,7 +82,7 @@ func (f *jobFlags) workersStore(c context.Context, st store.Store, addr string, 
 	case !slices.Contains(jobs, job):
 		return "", fmt.Errorf("no job %s meets at %s; there are %s (--rdzv-id)", job, addr, strings.Join(jobs, ", "))
 	}
-	v, err := rdzv.Look(c, elastic.RendezvousOf(job, st))
+	v, err := rdzv.Look(c, agent.RendezvousOf(job, st))
 	if err != nil {
 		return "", fmt.Errorf("the job %s at %s: %w", job, addr, err)
 	}
@@ -89,7 +90,7 @@ func (f *jobFlags) workersStore(c context.Context, st store.Store, addr string, 
 		return "", fmt.Errorf("the job %s at %s has no workers now: its round %d is %v; more tells: %s", job, addr, v.Round, v.Phase,
 			f.line("weft", "status", "--rdzv-endpoint", addr, "--rdzv-id", job))
 	}
-	found, err := elastic.WorkersStore(c, st, job, v.Round)
+	found, err := agent.WorkersStore(c, st, job, v.Round)
 	if err == nil && found == "" {
 		err = fmt.Errorf("the job %s at %s has no store for the workers of round %d yet: try again", job, addr, v.Round)
 	}

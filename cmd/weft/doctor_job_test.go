@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/disttest/proctest"
@@ -211,7 +211,7 @@ func TestTheCommandThatDoctorNamesForAJobWithoutWorkersWorksAsItStands(t *testin
 		at := proctest.Address()
 		_, _, st := meetsWith(t, c.id.StoreTLS(), at, "j", rdzv.Config{Min: 2})
 		require.Eventually(t, func() bool {
-			_, err := rdzv.Look(t.Context(), elastic.RendezvousOf("j", st))
+			_, err := rdzv.Look(t.Context(), agent.RendezvousOf("j", st))
 			return err == nil
 		}, time.Minute, time.Millisecond)
 		code, _, stderr := weft(t, append([]string{"doctor", "--init", "tcp://" + at, "--rdzv-id", "j"}, c.flags...)...)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/internal/secret"
@@ -74,7 +75,7 @@ A pod of Kubernetes needs no preStop hook where weft run is its first process, b
 				return &exitError{codeFailed, err}
 			}
 			if f.healthAddr != "" {
-				spec.Probe = elastic.NewProbe()
+				spec.Probe = agent.NewProbe()
 				web, err := serveHealth(f.healthAddr, spec.Probe)
 				if err != nil {
 					return serveError(f.blame(err))
@@ -90,7 +91,7 @@ A pod of Kubernetes needs no preStop hook where weft run is its first process, b
 }
 
 // spec turns the flags into the agent's terms; what the agent itself checks is left to it.
-func (f *runFlags) spec(args []string) (elastic.Spec, error) {
+func (f *runFlags) spec(args []string) (agent.Spec, error) {
 	program, rest, errProgram := f.program(args)
 	if f.policy == "" {
 		f.policy = usualPolicy(program)
@@ -119,7 +120,7 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	}
 	token, errToken := f.fileToken()
 	env, errEnv := f.environ()
-	spec := elastic.Spec{
+	spec := agent.Spec{
 		Program: program, Args: rest,
 		NprocPerNode: nproc, MinNodes: least, MaxNodes: most, WantRank: meet.wantRank, Endpoint: meet.endpoint, Meet: meet.etcd.opener(), Stays: meet.etcd.stays(), LocalAddr: f.localAddr,
 		MaxRestarts: f.maxRestarts, Policy: meet.policy,
@@ -136,14 +137,14 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 }
 
 // secure gives the job its id and its token, and its stores TLS.
-func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
+func (f *runFlags) secure(spec agent.Spec) (agent.Spec, error) {
 	files, err := f.certificates()
 	if err != nil {
 		return spec, err
 	}
 	spec.Env = f.shows(files, spec.Env)
 	if spec.RunID == "" && files.CA != "" {
-		spec.RunID = elastic.NoRunID // certificates cannot name a random one
+		spec.RunID = agent.NoRunID // certificates cannot name a random one
 	}
 	if spec, err = spec.MakeSecrets(); err != nil {
 		return spec, err
@@ -247,13 +248,13 @@ func parseNnodes(s string) (least, most int, err error) {
 }
 
 // runJob runs the job to its end and turns its error into an exit code.
-func runJob(spec elastic.Spec) error {
+func runJob(spec agent.Spec) error {
 	abort := make(chan struct{})
 	c, stop := signalsContext(context.Background(), func() { close(abort) })
 	defer stop()
 	spec.Abort = abort
-	result, err := elastic.Run(c, spec)
-	var worker *elastic.WorkerError
+	result, err := agent.Run(c, spec)
+	var worker *agent.WorkerError
 	var sig signalError
 	switch {
 	case err == nil:
@@ -265,7 +266,7 @@ func runJob(spec elastic.Spec) error {
 		if last == 0 {
 			ended = ": " + report
 		}
-		if errors.Is(result.Lost, elastic.ErrOutput) {
+		if errors.Is(result.Lost, agent.ErrOutput) {
 			ended += "\nweft: " + strings.TrimPrefix(result.Lost.Error(), "elastic: ")
 		}
 		if path := os.Getenv(elastic.ErrorFileVariable); path != "" { // of a launcher of this one
@@ -276,13 +277,13 @@ func runJob(spec elastic.Spec) error {
 		return &exitError{worker.Code, errors.New("the job failed" + ended)}
 	case errors.As(err, &sig):
 		return &exitError{128 + int(sig), err}
-	case errors.Is(err, elastic.ErrOutput):
+	case errors.Is(err, agent.ErrOutput):
 		return &exitError{codeFailed, fmt.Errorf("the workers ended well, but %s", strings.TrimPrefix(err.Error(), "elastic: "))}
-	case errors.Is(err, elastic.ErrNoReader):
+	case errors.Is(err, agent.ErrNoReader):
 		return &exitError{codeUnread, err}
-	case errors.Is(err, elastic.ErrInvalidSpec):
-		return errors.New(strings.TrimPrefix(err.Error(), elastic.ErrInvalidSpec.Error()+": "))
-	case errors.Is(err, rdzv.ErrClosed) && !errors.Is(err, elastic.ErrEarlier):
+	case errors.Is(err, agent.ErrInvalidSpec):
+		return errors.New(strings.TrimPrefix(err.Error(), agent.ErrInvalidSpec.Error()+": "))
+	case errors.Is(err, rdzv.ErrClosed) && !errors.Is(err, agent.ErrEarlier):
 		return &exitError{codeFailed, fmt.Errorf("the job failed: %s", strings.TrimPrefix(err.Error(), rdzv.ErrClosed.Error()+": "))}
 	}
 	return &exitError{codeFailed, err}

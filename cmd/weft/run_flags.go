@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/transport"
 )
@@ -61,7 +61,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	yes := func(p *bool, name string, value bool, usage string) { flags.BoolVar(p, note(name), value, usage) }
 	str(&f.nproc, "nproc-per-node", "1", "number of workers to start; or gpu for one per GPU, cpu for one per CPU, auto for GPUs if there are any, else CPUs")
 	str(&f.nnodes, "nnodes", "1", "number of machines, N or MIN:MAX")
-	str(&f.runID, "rdzv-id", "", "name of the job, which is in all keys that are made of its secret (default "+elastic.NoRunID+"; a random one on one machine that was given no secret)")
+	str(&f.runID, "rdzv-id", "", "name of the job, which is in all keys that are made of its secret (default "+agent.NoRunID+"; a random one on one machine that was given no secret)")
 	str(&f.runID, "run-id", "", "the same as --rdzv-id")
 	str(&f.role, "role", "default", "role of the workers (ROLE_NAME)")
 	str(&f.masterAddr, "master-addr", "", "address the workers' store listens on (default 127.0.0.1 of one machine, else --local-addr)")
@@ -143,7 +143,7 @@ func (f *runFlags) from(name, variable string) {
 	f.origins[name] = "$" + variable
 }
 
-// specTerms are what elastic.Spec calls what a flag says.
+// specTerms are what agent.Spec calls what a flag says.
 var specTerms = map[string]string{
 	"processes per node": "nproc-per-node", "node rank": "node-rank", "master port": "master-port", "master address": "master-addr",
 	"run id": "rdzv-id", "role": "role", "redirects": "redirects", "tee": "tee", "local ranks to show": "local-ranks-filter", "log folder": "log-dir",

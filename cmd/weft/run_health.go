@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 )
 
 // askTimeout is after how long an agent that does not answer is not well.
@@ -17,7 +17,7 @@ const askTimeout = 3 * time.Second
 
 // serveHealth serves how an agent is: /healthz says whether it works at all, /readyz whether its
 // workers run, /metrics counts. Without a host only this machine sees it.
-func serveHealth(addr string, probe *elastic.Probe) (*webServer, error) {
+func serveHealth(addr string, probe *agent.Probe) (*webServer, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("--health-addr: expected [host]:port, got %q", addr)
@@ -26,7 +26,7 @@ func serveHealth(addr string, probe *elastic.Probe) (*webServer, error) {
 		host = "127.0.0.1"
 	}
 	mux := metricsOf(newAgentCollector(probe))
-	answer := func(path string, well func(elastic.Status) bool) {
+	answer := func(path string, well func(agent.Status) bool) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			c, cancel := context.WithTimeout(r.Context(), askTimeout)
 			defer cancel()
@@ -41,8 +41,8 @@ func serveHealth(addr string, probe *elastic.Probe) (*webServer, error) {
 			}
 		})
 	}
-	answer("/healthz", func(elastic.Status) bool { return true })
-	answer("/readyz", elastic.Status.Ready)
+	answer("/healthz", func(agent.Status) bool { return true })
+	answer("/readyz", agent.Status.Ready)
 	web, err := serveWeb(net.JoinHostPort(host, port), mux)
 	if err != nil {
 		return nil, fmt.Errorf("--health-addr: %w", err)
@@ -52,12 +52,12 @@ func serveHealth(addr string, probe *elastic.Probe) (*webServer, error) {
 
 // agentCollector is what an agent counts, for Prometheus.
 type agentCollector struct {
-	probe                                                             *elastic.Probe
+	probe                                                             *agent.Probe
 	up, ready, round, node, nodes, world, workers, restarts, failures *prometheus.Desc
 	connected, heard, metRound, metNodes                              *prometheus.Desc // of the rendezvous
 }
 
-func newAgentCollector(probe *elastic.Probe) *agentCollector {
+func newAgentCollector(probe *agent.Probe) *agentCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("weft_agent_"+name, help, labels, nil)
 	}

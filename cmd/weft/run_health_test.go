@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/internal/leak"
 )
 
@@ -61,7 +61,7 @@ func TestTheHealthOfARunningJobIsServed(t *testing.T) {
 
 func TestAnAgentThatWaitsIsWellButNotReadyAndOneThatHasEndedIsNeither(t *testing.T) {
 	leak.Check(t)
-	probe := elastic.NewProbe()
+	probe := agent.NewProbe()
 	web, err := serveHealth(":0", probe)
 	require.NoError(t, err)
 	defer web.close()
@@ -73,8 +73,8 @@ func TestAnAgentThatWaitsIsWellButNotReadyAndOneThatHasEndedIsNeither(t *testing
 	require.Equal(t, "waits for a place in the job\n", text)
 	code, _ = get(t, url+"/readyz")
 	require.Equal(t, 503, code)
-	_, err = elastic.Run(t.Context(), elastic.Spec{Probe: probe}) // it cannot run, and has ended
-	require.ErrorIs(t, err, elastic.ErrInvalidSpec)
+	_, err = agent.Run(t.Context(), agent.Spec{Probe: probe}) // it cannot run, and has ended
+	require.ErrorIs(t, err, agent.ErrInvalidSpec)
 	code, text = get(t, url+"/healthz")
 	require.Equal(t, 503, code)
 	require.Contains(t, text, "does not run any more")
@@ -88,7 +88,7 @@ func TestTheAgentsMetricsAreListed(t *testing.T) {
 	page, err := os.ReadFile("../../docs/launching.md")
 	require.NoError(t, err)
 	all := make(chan *prometheus.Desc, 64)
-	newAgentCollector(elastic.NewProbe()).Describe(all)
+	newAgentCollector(agent.NewProbe()).Describe(all)
 	close(all)
 	names := regexp.MustCompile(`fqName: "(\w+)"`)
 	for d := range all {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -16,7 +16,7 @@ var usualName = regexp.MustCompile(`^worker[0-9]+$`)
 // checkNames refuses a certificate with fewer names than workers are to start here: the last ones
 // would be refused, when the others have started. It says nothing where no name is a usual one:
 // then it may be the machine's, whose workers show no certificates, as those of PyTorch.
-func checkNames(id *transport.Identity, cert string, spec elastic.Spec) error {
+func checkNames(id *transport.Identity, cert string, spec agent.Spec) error {
 	names := id.Names()
 	if len(names) >= spec.NprocPerNode || !slices.ContainsFunc(names, usualName.MatchString) || isPython(spec.Program) {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/internal/private"
 )
 
@@ -103,16 +103,16 @@ func gpus(root fs.FS, lookup func(string) (string, bool)) int {
 }
 
 // logs is what the flags say of the workers' output.
-func (f *runFlags) logs() (elastic.Logs, error) {
+func (f *runFlags) logs() (agent.Logs, error) {
 	var errs []error
-	selection := func(name, text string) elastic.Selection {
-		s, err := elastic.ParseSelection(text)
+	selection := func(name, text string) agent.Selection {
+		s, err := agent.ParseSelection(text)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%s: %w", name, err))
 		}
 		return s
 	}
-	l := elastic.Logs{Dir: f.logDir, Redirect: selection("redirects", f.redirects), Tee: selection("tee", f.tee)}
+	l := agent.Logs{Dir: f.logDir, Redirect: selection("redirects", f.redirects), Tee: selection("tee", f.tee)}
 	for rank := range strings.SplitSeq(f.filter, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(rank))
 		switch {
@@ -125,7 +125,7 @@ func (f *runFlags) logs() (elastic.Logs, error) {
 	}
 	switch {
 	case f.logDir != "" && f.redirects == "" && f.tee == "":
-		l.Tee.All = elastic.Stdout | elastic.Stderr
+		l.Tee.All = agent.Stdout | agent.Stderr
 	case f.logDir == "" && f.redirects+f.tee != "":
 		home, _ := os.UserHomeDir() // "" where there is none
 		dir, unusable, err := usualLogs(os.Getenv("XDG_STATE_HOME"), home)

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 )
 
@@ -129,16 +129,16 @@ func TestGPUsAreCountedByWhatTheEnvironmentAndTheDriverShow(t *testing.T) {
 }
 
 func TestWhereOutputGoesFollowsTheFlags(t *testing.T) {
-	logs := func(f runFlags) elastic.Logs {
+	logs := func(f runFlags) agent.Logs {
 		l, err := f.logs()
 		require.NoError(t, err)
 		return l
 	}
-	both := elastic.Stdout | elastic.Stderr
-	require.Equal(t, elastic.Logs{}, logs(runFlags{}))
-	require.Equal(t, elastic.Logs{Dir: "d", Tee: elastic.Selection{All: both}}, logs(runFlags{logDir: "d"}), "who names a folder wants something in it")
-	require.Equal(t, elastic.Logs{Dir: "d"}, logs(runFlags{logDir: "d", tee: "0"}))
-	require.Equal(t, elastic.Logs{Dir: "d", Redirect: elastic.Selection{All: elastic.Stderr}, Show: []int{0, 2}}, logs(runFlags{logDir: "d", redirects: "2", filter: "0, 2"}))
+	both := agent.Stdout | agent.Stderr
+	require.Equal(t, agent.Logs{}, logs(runFlags{}))
+	require.Equal(t, agent.Logs{Dir: "d", Tee: agent.Selection{All: both}}, logs(runFlags{logDir: "d"}), "who names a folder wants something in it")
+	require.Equal(t, agent.Logs{Dir: "d"}, logs(runFlags{logDir: "d", tee: "0"}))
+	require.Equal(t, agent.Logs{Dir: "d", Redirect: agent.Selection{All: agent.Stderr}, Show: []int{0, 2}}, logs(runFlags{logDir: "d", redirects: "2", filter: "0, 2"}))
 }
 
 func TestLogFilesAreWrittenAndTheirFolderIsTold(t *testing.T) {

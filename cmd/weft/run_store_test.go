@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 )
@@ -36,7 +36,7 @@ func TestAJobsStoresHaveTLSWhereverTheJobHasASecret(t *testing.T) {
 		t.Setenv(rpc.StoreTLSVariable, c.variable)
 		t.Setenv("WEFT_TOKEN", "")
 		f := &runFlags{masterAddr: c.addr, localAddr: c.local, storePlain: cmp.Or(c.plain, "auto")}
-		spec := elastic.Spec{MaxNodes: c.nodes, Token: c.token}
+		spec := agent.Spec{MaxNodes: c.nodes, Token: c.token}
 		if c.nodes > 1 {
 			spec.Endpoint = "127.0.0.1:29400"
 		}
@@ -54,7 +54,7 @@ func TestAJobsStoresHaveTLSWhereverTheJobHasASecret(t *testing.T) {
 	}
 	t.Setenv(rpc.StoreTLSVariable, "")
 	for _, endpoint := range []string{"node7:29400", "127.0.0.1:29400"} {
-		spec, err := (&runFlags{masterAddr: "node7", storePlain: "auto"}).secure(elastic.Spec{MaxNodes: 1, Endpoint: endpoint})
+		spec, err := (&runFlags{masterAddr: "node7", storePlain: "auto"}).secure(agent.Spec{MaxNodes: 1, Endpoint: endpoint})
 		require.NoError(t, err)
 		require.True(t, spec.TokenMade, "nobody else is to come")
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -31,7 +31,7 @@ type statusFlags struct {
 var statusNeeds = map[string]string{
 	"rdzv-backend": "", "run-id": "", "rdzv-conf": "",
 	"rdzv-endpoint": "host[:port] at which the job meets, as weft run has it (port 29400 where none is given); for etcd [USER@]HOST[:PORT],…[/PREFIX]",
-	"rdzv-id":       "name of the job (default " + elastic.NoRunID + ", as that of a job of several machines that was given none)",
+	"rdzv-id":       "name of the job (default " + agent.NoRunID + ", as that of a job of several machines that was given none)",
 	"token-file":    tokenUsage,
 	"ca":            "", "cert": "", "key": "",
 	"master-addr": "of a job that was started with it and without --rdzv-endpoint: the job's own",
@@ -88,7 +88,7 @@ func (f *statusFlags) status(out *board) error {
 	if err != nil {
 		return err
 	}
-	f.runID = cmp.Or(f.runID, elastic.NoRunID)
+	f.runID = cmp.Or(f.runID, agent.NoRunID)
 	files, err := f.certificates()
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (f *statusFlags) status(out *board) error {
 	defer stop()
 	w := &watching{at: place.endpoint, job: f.runID, out: out, watch: f.watch}
 	if token != "" {
-		if w.proof, err = elastic.Proof(token, f.runID); err != nil {
+		if w.proof, err = agent.Proof(token, f.runID); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func (w *watching) run(c context.Context, open func(context.Context) (store.Stor
 	defer end()
 	views, failed := make(chan rdzv.View), make(chan error, 1)
 	follows.Go(func() {
-		failed <- rdzv.Follow(c, elastic.RendezvousOf(w.job, st), func(v rdzv.View) {
+		failed <- rdzv.Follow(c, agent.RendezvousOf(w.job, st), func(v rdzv.View) {
 			select {
 			case views <- v:
 			case <-c.Done():
@@ -230,7 +230,7 @@ func (w *watching) findStore(c context.Context, st store.Store, v rdzv.View) {
 	}
 	c, cancel := context.WithTimeout(c, answerPatience)
 	defer cancel()
-	if addr, err := elastic.WorkersStore(c, st, w.job, v.Round); err == nil && addr != "" {
+	if addr, err := agent.WorkersStore(c, st, w.job, v.Round); err == nil && addr != "" {
 		w.store, w.round = "tcp://"+addr, v.Round
 	}
 }
@@ -278,7 +278,7 @@ func (w *watching) ended(c context.Context, st store.Store, err error) error {
 		return w.out.note("the job is over and has left nothing there")
 	case errors.Is(err, rdzv.ErrNone):
 		err = fmt.Errorf("no job %s meets at %s", w.job, w.at)
-		if others, _ := elastic.Jobs(c, st); len(others) > 0 {
+		if others, _ := agent.Jobs(c, st); len(others) > 0 {
 			err = fmt.Errorf("%w; there are %s (--rdzv-id)", err, strings.Join(others, ", "))
 		}
 		return &exitError{codeMissing, err}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
@@ -214,7 +214,7 @@ func meetsWith(t *testing.T, secure *tls.Config, addr, job string, cfg rdzv.Conf
 	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: addr, TLS: secure})
 	require.NoError(t, err)
 	cfg.Silence, cfg.LastCall = 3*time.Second, -1
-	r, err := rdzv.Open(t.Context(), elastic.RendezvousOf(job, st), cfg, rdzv.Node{ID: "me", Addr: "here", Slots: 3}, nil)
+	r, err := rdzv.Open(t.Context(), agent.RendezvousOf(job, st), cfg, rdzv.Node{ID: "me", Addr: "here", Slots: 3}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = r.Leave(context.Background(), "")
@@ -238,7 +238,7 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", jobSecret)
 	id, err := transport.IdentityFromToken(jobSecret, "j", "me", nil)
 	require.NoError(t, err)
-	proof, err := elastic.Proof(jobSecret, "j")
+	proof, err := agent.Proof(jobSecret, "j")
 	require.NoError(t, err)
 	r, _, _ := meetsWith(t, id.StoreTLS(), at, "j", rdzv.Config{Min: 1, Proof: proof})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
@@ -286,7 +286,7 @@ func TestStatusOfAJobWhoseLeaderIsSilentSaysSo(t *testing.T) {
 	require.NoError(t, err)
 	defer st.Close()
 	c, crash := context.WithCancel(t.Context())
-	r, err := rdzv.Open(c, elastic.RendezvousOf("none", st), rdzv.Config{Min: 1, Silence: 3 * time.Second, LastCall: -1}, rdzv.Node{ID: "me", Slots: 1}, nil)
+	r, err := rdzv.Open(c, agent.RendezvousOf("none", st), rdzv.Config{Min: 1, Silence: 3 * time.Second, LastCall: -1}, rdzv.Node{ID: "me", Slots: 1}, nil)
 	require.NoError(t, err)
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	crash()
@@ -336,7 +336,7 @@ func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
 	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: at})
 	require.NoError(t, err)
 	defer st.Close()
-	other, err := rdzv.Open(t.Context(), elastic.RendezvousOf("none", st), rdzv.Config{Min: 1, Max: 2, MaxRestarts: 1, Silence: 3 * time.Second, LastCall: -1},
+	other, err := rdzv.Open(t.Context(), agent.RendezvousOf("none", st), rdzv.Config{Min: 1, Max: 2, MaxRestarts: 1, Silence: 3 * time.Second, LastCall: -1},
 		rdzv.Node{ID: "you", Addr: "there", Slots: 1}, nil)
 	require.NoError(t, err)
 	for a := range other.News {
@@ -388,7 +388,7 @@ func TestAWatchEndsWhenTheStoreIsGoneAfterTheTimeThatItSays(t *testing.T) {
 		st := &leaving{Store: store.NewMemory()}
 		defer st.Close()
 		c, crash := context.WithCancel(t.Context())
-		r, err := rdzv.Open(c, elastic.RendezvousOf("j", st.Store), rdzv.Config{Min: 1, Silence: 18 * time.Second, LastCall: -1}, rdzv.Node{ID: "me", Slots: 1}, nil)
+		r, err := rdzv.Open(c, agent.RendezvousOf("j", st.Store), rdzv.Config{Min: 1, Silence: 18 * time.Second, LastCall: -1}, rdzv.Node{ID: "me", Slots: 1}, nil)
 		require.NoError(t, err)
 		require.Equal(t, rdzv.Place, (<-r.News).Kind)
 		out := &proctest.Output{}

@@ -14,14 +14,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/soak"
 )
 
 func TestSilentAndSlowConnectionsKeepNoProbeFromAnAgentsHealth(t *testing.T) {
 	leak.Check(t)
-	web, err := serveHealth("127.0.0.1:0", elastic.NewProbe())
+	web, err := serveHealth("127.0.0.1:0", agent.NewProbe())
 	require.NoError(t, err)
 	defer web.close()
 	for i := range 1000 {
@@ -43,7 +43,7 @@ func TestSilentAndSlowConnectionsKeepNoProbeFromAnAgentsHealth(t *testing.T) {
 
 func TestARequestWithEndlessHeadersIsRefused(t *testing.T) {
 	leak.Check(t)
-	web, err := serveHealth("127.0.0.1:0", elastic.NewProbe())
+	web, err := serveHealth("127.0.0.1:0", agent.NewProbe())
 	require.NoError(t, err)
 	defer web.close()
 	conn, err := net.Dial("tcp", web.addr().String())

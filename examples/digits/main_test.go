@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/internal/secret/secrettest"
@@ -183,17 +184,17 @@ func TestAKilledWorkerEndsTheJobWithItsName(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	fifo, out := newFIFO(t), &seen{text: "epoch  2/", then: make(chan struct{})}
-	spec := elastic.Spec{
+	spec := agent.Spec{
 		Program: self, Args: []string{"--epochs", "1000000", "--plot", ""}, NprocPerNode: 2, Stdout: out, Stderr: out,
 		Env: append(os.Environ(), "TEST_PID_TO="+fifo),
 	}
 	ended := make(chan error, 1)
-	go func() { _, err := elastic.Run(t.Context(), spec); ended <- err }()
+	go func() { _, err := agent.Run(t.Context(), spec); ended <- err }()
 	killWorker(t, fifo, out, ended)
 	killed := time.Now()
 	err = <-ended
 	require.Less(t, time.Since(killed), 10*time.Second)
-	var failed *elastic.WorkerError
+	var failed *agent.WorkerError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, 128+9, failed.Code)
 	require.Contains(t, failed.Report(), "worker1")
@@ -205,11 +206,11 @@ func TestWithRestartsTrainingBeginsAgainWhicheverWorkerIsKilledAndWhateverTheyCo
 	for _, rank := range []string{"0", "1"} {
 		for _, policy := range []rdzv.Policy{rdzv.ReplaceWorker, rdzv.RestartGroup} {
 			file, out := filepath.Join(t.TempDir(), "pid"), new(seen)
-			spec := elastic.Spec{
+			spec := agent.Spec{
 				Program: self, Args: []string{"--epochs", "4", "--plot", ""}, NprocPerNode: 2, Stdout: out, Stderr: out, MaxRestarts: 2, Policy: policy,
 				Env: append(os.Environ(), "TEST_PID_TO="+file, "TEST_PID_OF="+rank, "TEST_KILLS="+file),
 			}
-			_, err := elastic.Run(t.Context(), spec)
+			_, err := agent.Run(t.Context(), spec)
 			require.NoError(t, err, "worker %s, policy %v: %s", rank, policy, out)
 			require.Equal(t, 2, strings.Count(out.String(), "rows to train on"), "%s", out)
 			require.Equal(t, 1, strings.Count(out.String(), "test accuracy"), "%s", out)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 )
 
@@ -48,12 +48,12 @@ func TestAJobThatIsStartedAgainGoesOnFromItsCheckpoint(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	file, out := filepath.Join(t.TempDir(), "pid"), new(seen)
-	spec := elastic.Spec{
+	spec := agent.Spec{
 		Program: self, NprocPerNode: 2, Stdout: out, Stderr: out, MaxRestarts: 2, Policy: rdzv.RestartGroup,
 		Args: []string{"--epochs", "3", "--plot", "", "--checkpoint", t.TempDir(), "--every", "20", "--resume"},
 		Env:  append(os.Environ(), "TEST_PID_TO="+file, "TEST_PID_OF=1", "TEST_KILLS="+file), // at the end of the second epoch, which is step 90
 	}
-	_, err = elastic.Run(t.Context(), spec)
+	_, err = agent.Run(t.Context(), spec)
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, out.String(), "goes on from the checkpoint of step 80")
 	require.Equal(t, 1, strings.Count(out.String(), "epoch  1/3"), "%s", out)

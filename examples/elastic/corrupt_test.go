@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
@@ -17,7 +17,7 @@ func TestTrainingGoesOnFromTheCheckpointBeforeOneWhoseBytesHaveChanged(t *testin
 	args := []string{"--epochs", "2", "--plot", "", "--checkpoints", filepath.Join(dir, "checkpoints"), "--result", filepath.Join(dir, "result.json"), "--lines", "10"}
 	train := func() string {
 		var out proctest.Output
-		_, err := elastic.Run(t.Context(), elastic.Spec{Program: self, Args: args, NprocPerNode: 3, Stdout: &out, Stderr: &out})
+		_, err := agent.Run(t.Context(), agent.Spec{Program: self, Args: args, NprocPerNode: 3, Stdout: &out, Stderr: &out})
 		require.NoError(t, err, "%s", &out)
 		return out.String()
 	}

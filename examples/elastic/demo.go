@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -23,14 +24,14 @@ func runAgent(c context.Context, s settings, args []string, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
-	spec := elastic.Spec{
+	spec := agent.Spec{
 		Program: self, Args: args, NprocPerNode: 1, MinNodes: 1, MaxNodes: 3, Endpoint: os.Getenv(agentVariable), RunID: "elastic",
 		MaxRestarts: 9, LastCall: s.lastCall, Silence: s.silence, Grace: 5 * time.Second, Stdout: stdout, Stderr: stderr,
 	}
 	if s.policy == "group" {
 		spec.Policy = rdzv.RestartGroup
 	}
-	_, err = elastic.Run(c, spec)
+	_, err = agent.Run(c, spec)
 	return err
 }
 

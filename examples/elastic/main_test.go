@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
 )
@@ -77,7 +77,7 @@ func undisturbed(t *testing.T, args ...string) result {
 	dir, self := t.TempDir(), must(os.Executable())(t)
 	var out proctest.Output
 	args = append(args, "--plot", "", "--checkpoints", filepath.Join(dir, "checkpoints"), "--result", filepath.Join(dir, "result.json"))
-	_, err := elastic.Run(t.Context(), elastic.Spec{Program: self, Args: args, NprocPerNode: 1, Stdout: &out, Stderr: &out})
+	_, err := agent.Run(t.Context(), agent.Spec{Program: self, Args: args, NprocPerNode: 1, Stdout: &out, Stderr: &out})
 	require.NoError(t, err, "%s", &out)
 	return readResult(t, filepath.Join(dir, "result.json"))
 }
@@ -137,11 +137,11 @@ func TestTrainingGoesOnFromTheFolderWhereItWasStopped(t *testing.T) {
 	args := []string{"--epochs", "2", "--plot", "", "--checkpoints", filepath.Join(dir, "checkpoints"), "--result", filepath.Join(dir, "result.json"), "--lines", "10"}
 	c, cancel := context.WithCancel(t.Context())
 	first := stopAt{"step 40/", cancel, &proctest.Output{}}
-	_, err := elastic.Run(c, elastic.Spec{Program: self, Args: append(args, "--pace", "5ms"), NprocPerNode: 2, Stdout: first, Stderr: first})
+	_, err := agent.Run(c, agent.Spec{Program: self, Args: append(args, "--pace", "5ms"), NprocPerNode: 2, Stdout: first, Stderr: first})
 	require.ErrorIs(t, err, context.Canceled)
 	var out proctest.Output
 	for range 2 { // the second time there is nothing left to do
-		_, err = elastic.Run(t.Context(), elastic.Spec{Program: self, Args: args, NprocPerNode: 3, Stdout: &out, Stderr: &out})
+		_, err = agent.Run(t.Context(), agent.Spec{Program: self, Args: args, NprocPerNode: 3, Stdout: &out, Stderr: &out})
 		require.NoError(t, err, "%s", &out)
 	}
 	require.Regexp(t, `the job begins: 3 workers go on from the checkpoint of step (40|20)\n`, out.String())

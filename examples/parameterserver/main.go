@@ -18,7 +18,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
@@ -69,7 +69,7 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // trainerFailed says that the job goes on without a worker.
-func trainerFailed(e elastic.Exit) bool { return e.Rank != 0 }
+func trainerFailed(e agent.Exit) bool { return e.Rank != 0 }
 
 // work is one worker: the server at rank 0, trainers elsewhere.
 func work(c context.Context, s settings, stdout io.Writer) error {

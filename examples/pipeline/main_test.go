@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/examples/internal/opticks"
 )
 
@@ -114,12 +114,12 @@ func TestAStageThatIsKilledInTrainingEndsTheJobWithItsName(t *testing.T) {
 	require.NoError(t, err)
 	fifo, out := filepath.Join(t.TempDir(), "pid"), &firstWord{came: make(chan struct{})}
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	spec := elastic.Spec{
+	spec := agent.Spec{
 		Program: self, Args: small(t, "--steps", "1000000", "--plot", ""), NprocPerNode: 3, Stdout: out,
 		Env: append(os.Environ(), "TEST_PID_TO="+fifo),
 	}
 	ended := make(chan error, 1)
-	go func() { _, err := elastic.Run(t.Context(), spec); ended <- err }()
+	go func() { _, err := agent.Run(t.Context(), spec); ended <- err }()
 	raw, err := os.ReadFile(fifo)
 	require.NoError(t, err)
 	var pid int
@@ -130,7 +130,7 @@ func TestAStageThatIsKilledInTrainingEndsTheJobWithItsName(t *testing.T) {
 	killed := time.Now()
 	err = <-ended
 	require.Less(t, time.Since(killed), 10*time.Second)
-	var failed *elastic.WorkerError
+	var failed *agent.WorkerError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, 128+9, failed.Code)
 	require.Contains(t, failed.Report(), "worker2")

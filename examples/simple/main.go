@@ -20,7 +20,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/rpc/trace"
@@ -163,7 +163,7 @@ func main() {
 	if _, worker := os.LookupEnv("RANK"); worker {
 		err = work(c, *asJSON, *graph)
 	} else if err == nil {
-		_, err = elastic.Run(c, elastic.Spec{Program: self, Args: os.Args[1:], NprocPerNode: 2, NoPrefix: *asJSON, Stdout: os.Stdout, Stderr: os.Stderr})
+		_, err = agent.Run(c, agent.Spec{Program: self, Args: os.Args[1:], NprocPerNode: 2, NoPrefix: *asJSON, Stdout: os.Stdout, Stderr: os.Stderr})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "simple:", err)

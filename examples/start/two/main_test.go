@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 )
 
 // TestMain makes the test binary the example where it is started as a worker.
@@ -27,7 +27,7 @@ func TestTwoWorkersHaveTheLossesThatTheirPagePrints(t *testing.T) {
 	t.Setenv("WEFT_TEST_START", "1")
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	var out, errs bytes.Buffer
-	_, err = elastic.Run(t.Context(), elastic.Spec{Program: self, NprocPerNode: 2, Stdout: &out, Stderr: &errs})
+	_, err = agent.Run(t.Context(), agent.Spec{Program: self, NprocPerNode: 2, Stdout: &out, Stderr: &errs})
 	require.NoError(t, err, errs.String())
 	page, err := os.ReadFile("../../../docs/start.md")
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -60,7 +60,7 @@ func collect(t *testing.T) (l loot) {
 		require.NoError(t, conn.CloseWithError(0, ""))
 	}
 	require.Len(t, l.leaves, 2)
-	l.proof, err = elastic.Proof(token, job)
+	l.proof, err = agent.Proof(token, job)
 	require.NoError(t, err)
 	return l
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/rpc"
 )
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 }
 
 func runAgent(c context.Context) error {
-	_, err := elastic.Run(c, elastic.Spec{
+	_, err := agent.Run(c, agent.Spec{
 		Program: os.Args[0], NprocPerNode: perAgent, MinNodes: 2, Endpoint: os.Getenv(endpointVariable), RunID: "remains", MaxRestarts: 9, NoPrefix: true,
 		JoinTimeout: patience, Env: append(os.Environ(), roleVariable+"=worker"), Stdout: os.Stdout, Stderr: os.Stderr,
 	})

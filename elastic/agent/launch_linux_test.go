@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const deafness = " does not hear that the workers are others now"
+
+// replaced replaces worker 1 of two until the test has seen enough, and returns what was said.
+func replaced(t *testing.T, part, ready string, enough func(said string) bool) string {
+	w := newCrew(t, part, 2, func(s *Spec) { s.MaxRestarts, s.patience = 1<<20, time.Millisecond })
+	end := w.start(0)
+	w.out.Await(t, ready, 1)
+	for n := 0; ; n++ {
+		w.out.Await(t, "] here ", 2+n)
+		if enough(w.out.String()) {
+			break
+		}
+		require.NoError(t, syscall.Kill(w.pids()[1], syscall.SIGKILL))
+	}
+	end(errTestStop)
+	w.runs.Wait()
+	require.ErrorIs(t, w.ends[0], errTestStop)
+	return w.out.String()
+}
+
+func TestAWorkerThatNeverAsksForItsPlaceIsNamedOnceWhenAnotherIsReplaced(t *testing.T) {
+	more := 3
+	said := replaced(t, "deaf", "[0] here ", func(said string) bool {
+		if strings.Contains(said, deafness) {
+			more--
+		}
+		return more == 0
+	})
+	require.Equal(t, 1, strings.Count(said, deafness), said)
+	require.Contains(t, said, "has not called elastic.Join; for a program that cannot, there is --restart-policy group")
+}
+
+func TestAWorkerThatAskedForItsPlaceIsNotWarnedOf(t *testing.T) {
+	said := replaced(t, "stay", "[0] place 0 of 2\n", func(said string) bool { // the worker has heard of three
+		return strings.Count(said, "[0] place 0 of 2\n") > 3
+	})
+	require.NotRegexp(t, "worker0 .*"+deafness, said) // the others had a millisecond for it
+}
+
+func TestAJobThatFailsWarnsOfNobody(t *testing.T) {
+	w := newCrew(t, "deaf", 2, func(s *Spec) { s.patience = time.Nanosecond })
+	w.start(0)
+	w.out.Await(t, "] here ", 2)
+	require.NoError(t, syscall.Kill(w.pids()[1], syscall.SIGKILL))
+	w.runs.Wait()
+	require.Error(t, w.ends[0])
+	require.NotContains(t, w.out.String(), "elastic.Join")
+}
