@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -108,7 +109,7 @@ func (m *meeting) listen(c context.Context) {
 			}
 			m.note(a)
 			if a.Kind == rdzv.Refuse {
-				a.Err = m.earlier(c, a.Err)
+				a.Err = m.late(m.earlier(c, a.Err))
 			}
 			if over := a.Kind == rdzv.Place || a.Kind == rdzv.Finished || a.Kind == rdzv.Refuse; over && found != nil {
 				stop()
@@ -140,6 +141,15 @@ func (m *meeting) note(a rdzv.Action) {
 	m.ended = a.Kind == rdzv.Finished
 	m.mu.Unlock()
 	m.waits.heard(a)
+}
+
+// late adds to the end of a node that has waited in vain where it waited, and what to do.
+func (m *meeting) late(err error) error {
+	if !errors.Is(err, rdzv.ErrTimeout) {
+		return err
+	}
+	return fmt.Errorf("%w; they meet at %s, job %s: start at least %s (--nnodes) with the same --rdzv-endpoint and --rdzv-id, "+
+		"or give them more time (--rdzv-conf join_timeout=SECONDS)", err, m.spec.Endpoint, m.spec.RunID, count(m.spec.MinNodes, "node"))
 }
 
 // look waits until the round of a place may start, and finds where its workers meet, or is stopped.

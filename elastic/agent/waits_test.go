@@ -201,3 +201,13 @@ func TestOfTwoNodesWithOneNodeRankTheSecondIsRefusedWithTheFirstOnesName(t *test
 	require.ErrorContains(t, w.ends[1], "refuses this node, as another has the same node rank (--node-rank): node rank 0 is taken by 127.")
 	require.ErrorContains(t, w.ends[1], "if that is gone for good, it is free in 3s at most")
 }
+
+func TestANodeThatWaitedInVainSaysWhereHowManyCameAndWhatToDo(t *testing.T) {
+	t.Parallel() // it waits for most of its time
+	w := newCrew(t, "wait", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.JoinTimeout = 2, 3, 2*time.Second })
+	w.start(0)
+	w.runs.Wait()
+	require.ErrorIs(t, w.ends[0], rdzv.ErrTimeout)
+	require.ErrorContains(t, w.ends[0], "there are 1 of the 2 nodes that are needed; they meet at "+w.spec.Endpoint+", job "+w.spec.RunID+
+		": start at least 2 nodes (--nnodes) with the same --rdzv-endpoint and --rdzv-id, or give them more time (--rdzv-conf join_timeout=SECONDS)")
+}
