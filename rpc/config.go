@@ -95,14 +95,15 @@ type Config struct {
 	JoinTimeout time.Duration
 	// Trace gets a span of every call that this worker makes or serves, until Close; the caller
 	// ends the sink afterwards. Default: where $WEFT_TRACE names a folder, the file NAME.json in it
-	// (of the last worker of that name), else none.
+	// (of the last worker of that name), else none. A worker that was started after the job's Nth
+	// restart writes NAME.restartN.json.
 	Trace trace.Sink
 	// Logger hears of refused and lost peers and of panics. Default slog.Default().
 	Logger *slog.Logger
 }
 
 // TraceVariable names a folder into which every worker without Config.Trace writes its trace, as
-// NAME.json; weft run --trace sets it.
+// NAME.json, or NAME.restartN.json after the job's Nth restart; weft run --trace sets it.
 const TraceVariable = tracing.TraceVariable
 
 // NoTimeout lets calls take as long as they like.

@@ -112,6 +112,20 @@ func TestWorkersWriteTracesThatMergeIntoOneWithoutLooseEnds(t *testing.T) {
 	}
 }
 
+func TestAWorkerThatIsStartedAgainLeavesTheTraceOfItsFirstLifeAlone(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(TraceVariable, dir)
+	for _, restarts := range []string{"", "0", "2", "2", "not a number"} {
+		t.Setenv("WEFT_RESTARTS", restarts)
+		w, err := Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Token: testToken})
+		require.NoError(t, err)
+		require.NoError(t, w.Leave(t.Context()))
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(dir, "worker0.json"), filepath.Join(dir, "worker0.restart2.json")}, files)
+}
+
 func TestATraceThatCannotBeWrittenFailsTheJoin(t *testing.T) {
 	file, open := filepath.Join(t.TempDir(), "file"), t.TempDir()
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

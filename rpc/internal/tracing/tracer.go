@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -13,8 +14,13 @@ import (
 	"github.com/weft-project/weft/rpc/trace"
 )
 
-// TraceVariable names the folder of the traces.
-const TraceVariable = "WEFT_TRACE"
+const (
+	// TraceVariable names the folder of the traces.
+	TraceVariable = "WEFT_TRACE"
+	// restartsVariable says how many failed workers the job had started again when this one was
+	// started: elastic.RestartsVariable.
+	restartsVariable = "WEFT_RESTARTS"
+)
 
 // Tracer gives spans to a sink; a nil one does nothing.
 type Tracer struct {
@@ -80,7 +86,7 @@ func NewTracer(sink trace.Sink, worker string, rank int, epoch uint64, outcome f
 		if err != nil {
 			return nil, nil, fmt.Errorf("$%s: %w", TraceVariable, err)
 		}
-		f, err := root.OpenFile(worker+".json", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+		f, err := root.OpenFile(fileName(worker), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err = errors.Join(err, root.Close()); err != nil {
 			return nil, nil, fmt.Errorf("$%s: %w", TraceVariable, err)
 		}
@@ -92,4 +98,13 @@ func NewTracer(sink trace.Sink, worker string, rank int, epoch uint64, outcome f
 		t.last.Store(epoch)
 	}
 	return t, end, nil
+}
+
+// fileName is the file of a worker's trace. One that was started after a restart of the job has
+// another than the worker whose place it takes: that one's trace says what went wrong.
+func fileName(worker string) string {
+	if restarts, err := strconv.Atoi(os.Getenv(restartsVariable)); err == nil && restarts > 0 {
+		return fmt.Sprintf("%s.restart%d.json", worker, restarts)
+	}
+	return worker + ".json"
 }
