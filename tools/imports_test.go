@@ -122,12 +122,12 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "internal/ptx/driver.go", module+"/internal/ptx/compile")
 	plant(t, dir, "internal/ptx/compile/down.go", module+"/internal/ptx/simt")
 	plant(t, dir, "internal/ptx/simt/beside.go", module+"/internal/ptx/syntax")
-	plant(t, dir, "elastic/down.go", module+"/elastic/internal/pipe")
-	plant(t, dir, "elastic/up.go", module+"/elastic/agent")
-	plant(t, dir, "elastic/agent/down.go", module+"/elastic/rdzv")
-	plant(t, dir, "elastic/rdzv/up.go", module+"/elastic")
-	plant(t, dir, "elastic/internal/process/beside.go", module+"/elastic/internal/output")
-	plant(t, dir, "elastic/internal/process/beside_test.go", module+"/elastic/internal/output")
+	plant(t, dir, "elastic/down.go", module+"/elastic/internal/pipe/leaf")
+	plant(t, dir, "elastic/up.go", module+"/elastic/agent/leaf")
+	plant(t, dir, "elastic/agent/down.go", module+"/elastic/rdzv/leaf")
+	plant(t, dir, "elastic/rdzv/up.go", module+"/elastic/leaf")
+	plant(t, dir, "elastic/internal/process/beside.go", module+"/elastic/internal/output/leaf")
+	plant(t, dir, "elastic/internal/process/beside_test.go", module+"/elastic/internal/output/leaf")
 	want := []string{"autodiff/internal/expr/beside.go", "autodiff/internal/rows/up.go", "autodiff/nn/beside.go", "autodiff/suite.go", "elastic/internal/process/beside.go", "elastic/rdzv/up.go", "elastic/up.go", "internal/kerneltest/up.go", "internal/ptx/simt/beside.go", "internal/rpctest/up.go", "internal/storetest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "kernels/gpu/ptx.go", "optim/world.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/suite.go", "store/testify.go"}
 	compare(t, want, depguard(t, dir))
 }
