@@ -222,6 +222,14 @@ func (f frame) beginning() bool {
 	return f.Config.Silence == 0 && f.Phase == rdzv.Gathering && f.Round == 0 && f.Summary.Nodes == 0
 }
 
+// size is how many nodes a round may have.
+func (f frame) size() string {
+	if f.Min == f.Max {
+		return strconv.Itoa(f.Max)
+	}
+	return fmt.Sprintf("%d to %d", f.Min, f.Max)
+}
+
 // headline says how far the round is.
 func (f frame) headline() string {
 	if f.beginning() {
@@ -230,11 +238,11 @@ func (f frame) headline() string {
 	switch f.Phase {
 	case rdzv.Gathering:
 		if lack := f.Min - f.Summary.Nodes; lack > 0 {
-			return fmt.Sprintf("round %d needs %d more (%d of %d to %d are there) since %v%s", f.Round, lack, f.Summary.Nodes, f.Min, f.Max, since(f.For), f.more(", and waits for "))
+			return fmt.Sprintf("round %d needs %d more (%d of %s are there) since %v%s", f.Round, lack, f.Summary.Nodes, f.size(), since(f.For), f.more(", and waits for "))
 		}
-		return fmt.Sprintf("round %d has %d of %d to %d nodes, and takes others%s", f.Round, f.Summary.Nodes, f.Min, f.Max, f.more(" for "))
+		return fmt.Sprintf("round %d has %d of %s nodes, and takes others%s", f.Round, f.Summary.Nodes, f.size(), f.more(" for "))
 	case rdzv.Complete:
-		return fmt.Sprintf("round %d is complete with %d of %d to %d nodes since %v", f.Round, f.Summary.Nodes, f.Min, f.Max, since(f.For))
+		return fmt.Sprintf("round %d is complete with %d of %s nodes since %v", f.Round, f.Summary.Nodes, f.size(), since(f.For))
 	}
 	how := "ended well"
 	if f.Failed {

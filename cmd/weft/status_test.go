@@ -89,6 +89,17 @@ func TestAJobWhoseLeaderHasShownNothingYetIsSaidToBeBeginning(t *testing.T) {
 	require.Contains(t, f.text(), "\nrestarts: 0 of 0\n")
 }
 
+func TestAFixedNumberOfNodesIsSaidOnce(t *testing.T) {
+	f := aFrame()
+	f.Min, f.Max = 2, 2
+	f.Summary.Nodes = 2
+	require.Equal(t, "round 3 is complete with 2 of 2 nodes since 1m1s", f.headline())
+	f.Phase, f.Summary.Nodes = rdzv.Gathering, 1
+	require.Contains(t, f.headline(), "needs 1 more (1 of 2 are there) since")
+	f.Max = 4
+	require.Contains(t, f.headline(), "needs 1 more (1 of 2 to 4 are there) since")
+}
+
 func TestWhatChangesBetweenTwoLooksIsALineEach(t *testing.T) {
 	old, now := aFrame(), aFrame()
 	changes := func(old, now frame) []string {
