@@ -59,15 +59,17 @@ type Failure struct {
 	// ErrorFile and LogFile are where it wrote and its stderr is kept, empty if nothing of it is.
 	ErrorFile, LogFile string
 
-	raw []byte // the error file
-	nth int    // of those of this node that the job was told of, from 1; 0 if it was not
+	raw     []byte // the error file
+	nth     int    // of those of this node that the job was told of, from 1; 0 if it was not
+	started time.Time
+	deaf    bool // it never asked for its place
 }
 
 // tell adds what the worker's error file says. Its time counts where it is that of a worker which
 // took longer to end, and it is known to the second alone.
 func (f *Failure) tell(raw []byte, started, seen time.Time) {
 	r := errorfile.Parse(raw)
-	f.raw, f.Message, f.Stack, f.Time = raw, r.Message, r.Stack, seen
+	f.raw, f.Message, f.Stack, f.Time, f.started = raw, r.Message, r.Stack, seen, started
 	if latest := r.Time.Add(time.Second); latest.After(started) && latest.Before(seen) {
 		f.Time = latest
 	}
@@ -135,6 +137,17 @@ func newWorkerError(all []Failure, earlier ...Failure) *WorkerError {
 
 func (e *WorkerError) Error() string { return "elastic: " + e.brief() }
 
+// outlived is the first failure of another worker that happened while this one ran, "" if there is
+// none, or if this one hears of its places: one that does not may have given up for that reason.
+func (e *WorkerError) outlived() string {
+	for _, f := range e.Earlier {
+		if e.deaf && f.Rank != e.Rank && f.Time.After(e.started) {
+			return f.Name()
+		}
+	}
+	return ""
+}
+
 // Unwrap is why the worker could not be started, nil if it was.
 func (e *WorkerError) Unwrap() error { return e.Start }
 
@@ -166,8 +179,9 @@ const maxOthers = 4
 const maxEarlier = 16
 
 // Report is the error for people: the failure that ended the job and those that followed, with
-// their last words; in a line each earlier ones, after which workers were started again; and at the
-// end in one line what ended the job.
+// their last words; earlier ones, after which workers were started again, the first of them with its
+// last words, as it may be the cause, and the others in a line each; and at the end in one line what
+// ended the job.
 func (e *WorkerError) Report() string {
 	var b strings.Builder
 	if len(e.Others)+len(e.Earlier)+len(e.Message)+len(e.Stderr) > 0 { // else the last line says it all
@@ -188,7 +202,9 @@ func (e *WorkerError) Report() string {
 		switch hidden := len(e.Earlier) - maxOthers; {
 		case i == 1 && hidden > 0:
 			fmt.Fprintf(&b, "and %d more\n", hidden)
-		case i == 0 || i > hidden:
+		case i == 0:
+			f.write(&b, fmt.Sprintf("earlier, at %s in round %d", f.Time.Format(clock), f.Round))
+		case i > hidden:
 			fmt.Fprintf(&b, "earlier, at %s in round %d: %s\n", f.Time.Format(clock), f.Round, f.brief())
 		}
 	}

@@ -169,6 +169,29 @@ worker0 .* exited with code 9$`, failure.Report())
 	require.Equal(t, maxOthers, strings.Count(many.Report(), "\nearlier, at "))
 }
 
+func TestAReportHasTheLastWordsOfTheFirstFailureForWhichAnotherWorkerMayHaveGivenUp(t *testing.T) {
+	spec := job(t, "give up", 2)
+	spec.MaxRestarts = 1
+	out := &proctest.Output{}
+	spec.Stdout, spec.Stderr = out, out
+	first := fifo(t, &spec)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := run(t, t.Context(), spec)
+		ended <- err
+	}()
+	out.Await(t, "restart 1 of 1", 1)
+	require.NoError(t, os.WriteFile(first, nil, 0)) // now rank 0 gives up
+	var failure *WorkerError
+	require.ErrorAs(t, <-ended, &failure)
+	require.Regexp(t, `(?m)^earlier, at [0-9:.]+ in round 0: worker1 .* exited with code 2
+  its last lines on stderr:
+    the loss is NaN
+worker0 .* exited with code 1$`, failure.Report())
+	require.Contains(t, out.String(), "worker0 ran when worker1 failed; if workers of this program give up when another is lost, "+
+		"--restart-policy group starts all of them again, for one restart\n")
+}
+
 func TestAReportHasTheFailuresThatAWorkerHadBeforeItsLastOne(t *testing.T) {
 	spec := job(t, "", 1)
 	spec.MaxRestarts = 2

@@ -289,7 +289,12 @@ func (a *agent) ends(now time.Time, err error) {
 	case errors.Is(err, rdzv.ErrNoStore):
 		why = "the rendezvous is lost"
 	}
+	hint := ""
 	if worker := a.blame(err); worker != nil {
+		if first := worker.outlived(); first != "" && a.spec.Policy == rdzv.ReplaceWorker {
+			hint = fmt.Sprintf("%s ran when %s failed; if workers of this program give up when another is lost, "+
+				"--restart-policy group starts all of them again, for one restart", worker.Name(), first)
+		}
 		err, why = worker, worker.brief()
 		if a.spec.MaxRestarts > 0 {
 			why += "; " + rdzv.Spent(a.spec.MaxRestarts)
@@ -299,6 +304,7 @@ func (a *agent) ends(now time.Time, err error) {
 		a.failure = err
 	}
 	a.do(a.node.end(now, why))
+	a.say(hint)
 }
 
 // blame is the error of a job that a failure of this node's has ended, nil if err says something
@@ -339,7 +345,7 @@ func (a *agent) exited(e exit) {
 	_ = p.told.Close()
 	why := w.String()
 	if !e.status.OK() {
-		f := Failure{Exit: w, Start: e.start, Round: a.node.place.Round, Stderr: p.stderr.Tail(), ErrorFile: p.errors.Name(), LogFile: p.stderr.File.Name()}
+		f := Failure{Exit: w, Start: e.start, Round: a.node.place.Round, deaf: p.deaf, Stderr: p.stderr.Tail(), ErrorFile: p.errors.Name(), LogFile: p.stderr.File.Name()}
 		f.tell(p.errors.Read(), p.Started, e.at)
 		if old := a.failures[e.localRank]; old.nth > 0 {
 			if a.earlier = append(a.earlier, old); len(a.earlier) > maxEarlier {
