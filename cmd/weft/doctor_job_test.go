@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/cmd/weft/internal/secrets"
 	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/hostile"
@@ -82,20 +83,20 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(jobSecret+"\n"), 0o600))
 	t.Setenv("WEFT_TOKEN", "")
 	code, _, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
-	require.Equal(t, codeUsage, code)
-	require.Contains(t, stderr, "--init needs the job's secret, or certificates: "+giveOwn)
+	require.Equal(t, cli.CodeUsage, code)
+	require.Contains(t, stderr, "--init needs the job's secret, or certificates: "+secrets.GiveOwn)
 	code, again, stderr := weft(t, "doctor", "--init", url, "--timeout", "1m", "--token-file", file)
 	require.Zero(t, code, stderr)
 	require.Equal(t, stdout, again)
 
 	t.Setenv("WEFT_TOKEN", otherSecret)
 	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "do not take this token, or these certificates, or are of another job's id: give the job's own")
 	require.Empty(t, stdout)
 	t.Setenv("WEFT_TOKEN", "short")
 	code, _, stderr = weft(t, "doctor", "--init", url)
-	require.Equal(t, codeUsage, code)
+	require.Equal(t, cli.CodeUsage, code)
 	require.Contains(t, stderr, "too weak")
 }
 
@@ -122,11 +123,11 @@ func TestDoctorAsksAJobThatHasCertificatesOfItsOwn(t *testing.T) {
 	require.Zero(t, code, stderr)
 	require.Equal(t, stdout, again)
 	code, _, stderr = ask()
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "do not take this token, or these certificates")
 	for _, flags := range [][]string{{"--ca", files.CA}, {"--token-file", "x", "--ca", files.CA, "--cert", files.Cert, "--key", files.Key}} {
 		code, _, stderr = ask(flags...)
-		require.Equal(t, codeUsage, code, stderr)
+		require.Equal(t, cli.CodeUsage, code, stderr)
 	}
 }
 
@@ -138,7 +139,7 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 	out := &proctest.Output{}
 	codes := make(chan int, 1)
 	go func() {
-		codes <- execute([]string{"run", "--nnodes", "1:2", "--rdzv-endpoint", at, "--rdzv-id", "j", "--rdzv-conf", "last_call_timeout=0.1", "--nproc-per-node", "2",
+		codes <- here([]string{"run", "--nnodes", "1:2", "--rdzv-endpoint", at, "--rdzv-id", "j", "--rdzv-conf", "last_call_timeout=0.1", "--nproc-per-node", "2",
 			"--max-restarts", "1", "--grace", "1s", os.Args[0], "epochs"}, out, out)
 	}()
 	pids := func(epoch int) (pids []int) {
@@ -161,12 +162,12 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "\nthe workers' store: "+url+"\n")
 	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "k")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "\ngive the id of its job, by --rdzv-id, and its secret, or certificates, if those differ, too")
 	t.Setenv("WEFT_TOKEN", otherSecret)
 	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "j")
-	require.Equal(t, codeFailed, code)
-	require.Contains(t, stderr, "or other certificates, or it is another job's id: "+giveOwn)
+	require.Equal(t, cli.CodeFailed, code)
+	require.Contains(t, stderr, "or other certificates, or it is another job's id: "+secrets.GiveOwn)
 	t.Setenv("WEFT_TOKEN", jobSecret)
 
 	require.NoError(t, syscall.Kill(workers[0], syscall.SIGKILL)) // it is replaced, in another epoch
@@ -177,20 +178,12 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 
 	require.NoError(t, syscall.Kill(workers[1], syscall.SIGSTOP))
 	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "500ms", "--rdzv-id", "j")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stdout, "not reached:\n")
 	require.Contains(t, stderr, "1 of 2 workers were not reached")
 	require.NoError(t, syscall.Kill(workers[1], syscall.SIGCONT))
 	require.NoError(t, syscall.Kill(workers[0], syscall.SIGKILL)) // no restart is left
 	require.Equal(t, 137, <-codes, out.String())
-}
-
-func TestDoctorThatWasGivenWhereTheMachinesMeetDoesNotAskForThat(t *testing.T) {
-	require.Contains(t, nobodyJoined("h:1", false).Error(), "give where the machines meet")
-	err := nobodyJoined("h:1", true)
-	require.NotContains(t, err.Error(), "--rdzv-endpoint")
-	require.ErrorContains(t, err, "the store of this round's workers, at h:1, was found, but no worker has joined there")
-	require.ErrorContains(t, err, "does not use Weft's rpc")
 }
 
 func TestTheCommandThatDoctorNamesForAJobWithoutWorkersWorksAsItStands(t *testing.T) {
@@ -215,7 +208,7 @@ func TestTheCommandThatDoctorNamesForAJobWithoutWorkersWorksAsItStands(t *testin
 			return err == nil
 		}, time.Minute, time.Millisecond)
 		code, _, stderr := weft(t, append([]string{"doctor", "--init", "tcp://" + at, "--rdzv-id", "j"}, c.flags...)...)
-		require.Equal(t, codeFailed, code)
+		require.Equal(t, cli.CodeFailed, code)
 		_, command, found := strings.Cut(stderr, "; more tells: weft ")
 		require.True(t, found, stderr)
 		words, err := exec.Command("sh", "-c", "printf '%s\\n' "+command).Output()
@@ -229,91 +222,9 @@ func TestTheCommandThatDoctorNamesForAJobWithoutWorkersWorksAsItStands(t *testin
 func TestDoctorSaysWhatIsMissingWhereThereIsNoJob(t *testing.T) {
 	url := job(t, 1, 0)
 	code, _, stderr := weft(t, "doctor", "--init", url)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "there is a store at "+strings.TrimPrefix(url, "tcp://")+", but no worker has joined there")
 	code, _, stderr = weft(t, "doctor", "--init", "tcp://127.0.0.1:1", "--timeout", "50ms")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "no store at 127.0.0.1:1: nothing listens at 127.0.0.1:1, or not yet. Is the job running, and is this its store")
-}
-
-// status is that of a worker of a world whose workers are all linked.
-func status(world, rank int) *rpc.Status {
-	st := &rpc.Status{Name: fmt.Sprintf("w%d", rank), Rank: rank, World: world}
-	for peer := range world {
-		if peer != rank {
-			st.Peers = append(st.Peers, rpc.PeerStatus{Name: fmt.Sprintf("w%d", peer), Rank: peer, Calls: "local", Tensors: "local"})
-		}
-	}
-	return st
-}
-
-func observed(sts ...*rpc.Status) (all []rpc.Observed) {
-	for _, st := range sts {
-		all = append(all, rpc.Observed{Name: st.Name, Rank: st.Rank, Addr: "127.0.0.1:9", Status: st})
-	}
-	return all
-}
-
-func TestAPairIsListedOnceAndALossSeenByEitherEndCounts(t *testing.T) {
-	a, b, c := status(4, 0), status(4, 1), status(4, 2)
-	b.Peers[0] = rpc.PeerStatus{Name: "w0", Rank: 0, Gone: "peer lost"}
-	a.Peers[1].Calls, c.Peers[0].Calls = "", ""
-	c.Peers[2] = rpc.PeerStatus{Name: "w3", Rank: 3, Calls: "quic", Tensors: "bulk", Why: "local: far"}
-	list, unlinked := pairs(observed(c, a, b))
-	require.Equal(t, 1, unlinked)
-	require.ElementsMatch(t, []pair{
-		{"w1", "w2", "local", "local", "", ""}, {"w2", "w3", "quic", "bulk", "local: far", ""},
-		{"w0", "w1", "local", "local", "", "peer lost"}, {"w0", "w3", "local", "local", "", ""}, {"w1", "w3", "local", "local", "", ""},
-	}, list)
-}
-
-func TestOfManyPairsTheOnesThatCouldBeBetterComeFirst(t *testing.T) {
-	sts := make([]*rpc.Status, 30)
-	for i := range sts {
-		sts[i] = status(30, i)
-	}
-	sts[28].Peers[28] = rpc.PeerStatus{Name: "w29", Rank: 29, Calls: "quic", Tensors: "quic", Why: "local: far"}
-	var out bytes.Buffer
-	printPairs(&out, observed(sts...), false)
-	lines := strings.Split(out.String(), "\n")
-	require.Equal(t, "workers 30, linked pairs 435", lines[0])
-	require.Equal(t, "w28     w29     quic   quic     local: far", lines[3])
-	require.Contains(t, out.String(), "… and 395 more; --all shows them\n")
-	out.Reset()
-	printPairs(&out, observed(sts...), true)
-	require.Equal(t, 3+435, strings.Count(out.String(), "\n"))
-}
-
-func TestWhoIsNotReachedIsNamedWithAGuess(t *testing.T) {
-	fine := observed(status(2, 0))
-	fine[0].Status.Omitted = 7
-	var out bytes.Buffer
-	printSilent(&out, append(fine,
-		rpc.Observed{Rank: 1, Err: errors.New("it has not joined")},
-		rpc.Observed{Name: "w2", Rank: 2, Addr: "127.0.0.1:9", Err: fmt.Errorf("no\x1b[2Jroute: %w", transport.ErrUnreachable)},
-		rpc.Observed{Name: "w3", Rank: 3, Addr: "10.0.0.1:9", Err: rpc.ErrTimeout},
-	), "10.0.0.1:29500")
-	require.Equal(t, `w0 left out 7 of its peers
-
-not reached:
-  rank 1: it has not joined
-  rank 2, w2 at 127.0.0.1:9: no [2Jroute: unreachable; only its own machine reaches that address: run this there, or set rpc.Config.Listen
-  rank 3, w3 at 10.0.0.1:9: `+rpc.ErrTimeout.Error()+"; it hangs, is still joining, or something on the way drops UDP\n", out.String())
-	for _, here := range []string{"127.0.0.1:29500", "localhost:29500", "[::1]:29500"} {
-		require.NotContains(t, whyUnreachable(rpc.Observed{Addr: "127.0.0.1:9", Err: rpc.ErrTimeout}, here), "its own machine")
-	}
-}
-
-func TestDoctorFindsAStoreWithTLSAndOneWithout(t *testing.T) {
-	leak.Check(t)
-	id, err := transport.IdentityFromToken(jobSecret, rpc.NoJob, "the store", nil)
-	require.NoError(t, err)
-	for _, cfg := range []store.ServerConfig{{}, {TLS: id.StoreTLS()}, {TLS: id.StoreTLS(), Plain: store.PlainNever}} {
-		srv, err := store.Serve(cfg)
-		require.NoError(t, err)
-		st, err := dialJob(t.Context(), srv.Addr(), id, 500*time.Millisecond)
-		require.NoError(t, err)
-		require.NoError(t, st.Close())
-		require.NoError(t, srv.Close())
-	}
 }

@@ -29,17 +29,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/cmd/weft/internal/doctor"
+	"github.com/weft-project/weft/cmd/weft/internal/run"
+	"github.com/weft-project/weft/cmd/weft/internal/secrets"
+	"github.com/weft-project/weft/cmd/weft/internal/status"
+	"github.com/weft-project/weft/cmd/weft/internal/storecmd"
+	"github.com/weft-project/weft/cmd/weft/internal/tracecmd"
 	"github.com/weft-project/weft/internal/printable"
-)
-
-const (
-	codeFailed = 1
-	codeUsage  = 2
 )
 
 // maxReport bounds what is printed of an error, in bytes. Words of workers and of other machines
@@ -47,54 +47,45 @@ const (
 const maxReport = 1 << 20
 
 func main() {
-	os.Exit(host{whole: true}.execute(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(execute(run.Host{Whole: true}, os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// exitError is an error of a command that ran; all other errors are about the command line.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string { return e.err.Error() }
-func (e *exitError) Unwrap() error { return e.err }
 
 // execute runs one command line and returns the exit code.
-func (h host) execute(args []string, stdout, stderr io.Writer) int {
-	out := &output{w: stdout}
-	root := h.root(out, stdout, stderr)
+func execute(h run.Host, args []string, stdout, stderr io.Writer) int {
+	out := cli.NewOutput(stdout)
+	root := root(h, out, stdout, stderr)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(context.Background())
-	var exit *exitError
-	if lost := out.failed(); lost != nil && !errors.As(err, &exit) {
-		err = &exitError{codeFailed, fmt.Errorf("what this prints could not be written: %w", lost)}
+	var exit *cli.ExitError
+	if lost := out.Failed(); lost != nil && !errors.As(err, &exit) {
+		err = cli.Exit(cli.CodeFailed, fmt.Errorf("what this prints could not be written: %w", lost))
 	}
 	if err == nil {
 		return 0
 	}
 	fmt.Fprintf(stderr, "weft: %s\n", printable.Lines(err.Error(), maxReport))
 	if errors.As(err, &exit) {
-		return exit.code
+		return exit.Code
 	}
 	fmt.Fprintf(stderr, "%q tells more\n", cmd.CommandPath()+" --help")
-	return codeUsage
+	return cli.CodeUsage
 }
 
 // root is the command line: all commands, which print to out.
-func (h host) root(out *output, stdout, stderr io.Writer) *cobra.Command {
+func root(h run.Host, out *cli.Output, stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weft",
-		Version:       version(),
+		Version:       cli.Version(),
 		Short:         "Weft trains one model across many workers",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 
-		PersistentPreRunE: checkSecretFlags,
+		PersistentPreRunE: secrets.Check,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainly(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Plainly(err) })
 	root.SetOut(out)
 	root.SetErr(stderr)
-	root.AddCommand(runCommand(h, stdout, stderr), statusCommand(out), doctorCommand(out), traceCommand(out), storeCommand(out, stderr), tokenCommand(out), versionCommand(out))
+	root.AddCommand(run.Command(h, stdout, stderr), status.Command(out), doctor.Command(out), tracecmd.Command(out), storecmd.Command(out, stderr), secrets.Command(out), versionCommand(out))
 	return root
 }
 
@@ -103,20 +94,6 @@ func versionCommand(stdout io.Writer) *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
-		Run:   func(*cobra.Command, []string) { fmt.Fprintln(stdout, "weft", version()) },
+		Run:   func(*cobra.Command, []string) { fmt.Fprintln(stdout, "weft", cli.Version()) },
 	}
-}
-
-// version is the module's version and commit, as far as the build knows them, and Go's.
-func version() string {
-	v := "(unknown)"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		v = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				v += " " + s.Value
-			}
-		}
-	}
-	return fmt.Sprintf("%s (%s, %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/cmd/weft/internal/run"
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/rpc"
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 	switch os.Getenv("WEFT_TEST_PART") {
 	case "weft":
 		_ = os.Setenv("WEFT_TEST_PART", "worker")
-		os.Exit(host{whole: true}.execute(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(execute(run.Host{Whole: true}, os.Args[1:], os.Stdout, os.Stderr))
 	case "worker":
 		worker(os.Args[1:])
 	default:
@@ -52,9 +54,9 @@ func countKeys(c context.Context, addr string) ([]byte, error) {
 	return heard[:n], nil
 }
 
-// execute runs a command line in this process, which is not weft's alone.
-func execute(args []string, stdout, stderr io.Writer) int {
-	return host{}.execute(args, stdout, stderr)
+// here runs a command line in this process, which is not weft's alone.
+func here(args []string, stdout, stderr io.Writer) int {
+	return execute(run.Host{}, args, stdout, stderr)
 }
 
 func worker(args []string) {
@@ -207,7 +209,7 @@ func weft(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Setenv("WEFT_TEST_PART", "worker")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
 	var out, err bytes.Buffer
-	code = execute(args, &out, &err)
+	code = here(args, &out, &err)
 	return code, out.String(), err.String()
 }
 
@@ -315,7 +317,7 @@ func TestAWrongValueIsBlamedOnTheVariableThatItIsFrom(t *testing.T) {
 			t.Setenv("CUDA_VISIBLE_DEVICES", "")
 			t.Setenv(c.variable, c.value)
 			code, stdout, stderr := weft(t, append(append([]string{"run"}, c.args...), self, "show", "RANK")...)
-			require.Equal(t, codeUsage, code, stderr)
+			require.Equal(t, cli.CodeUsage, code, stderr)
 			require.Contains(t, "\n"+strings.TrimPrefix(stderr, "weft: "), "\n"+c.want)
 			require.Empty(t, stdout)
 		})

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/cmd/weft/internal/run"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/rpc/trace"
@@ -64,16 +66,16 @@ func TestACommandWhoseOutputCannotBeWrittenFails(t *testing.T) {
 		t.Setenv("WEFT_TEST_PART", "worker")
 		t.Setenv("GORACE", "atexit_sleep_ms=0")
 		var stderr bytes.Buffer
-		require.Equal(t, codeFailed, execute(args, &fullDisk{}, &stderr), "%v: %s", args, &stderr)
+		require.Equal(t, cli.CodeFailed, here(args, &fullDisk{}, &stderr), "%v: %s", args, &stderr)
 		require.Contains(t, stderr.String(), "no space left on device", "%v", args)
 		stderr.Reset()
-		require.Zero(t, execute(args, &fullDisk{room: 1 << 20}, &stderr), "%v: %s", args, &stderr)
+		require.Zero(t, here(args, &fullDisk{room: 1 << 20}, &stderr), "%v: %s", args, &stderr)
 	}
 }
 
 func TestAJobThatFailsHasItsOwnCodeThoughItsOutputIsLost(t *testing.T) {
 	var stderr bytes.Buffer
-	code := execute([]string{"run", "sh", "-c", "echo lost; exit 7"}, &fullDisk{}, &stderr)
+	code := here([]string{"run", "sh", "-c", "echo lost; exit 7"}, &fullDisk{}, &stderr)
 	require.Equal(t, 7, code, stderr.String())
 	require.Contains(t, stderr.String(), "output was lost: stdout: write /dev/stdout: no space left on device")
 }
@@ -81,8 +83,8 @@ func TestAJobThatFailsHasItsOwnCodeThoughItsOutputIsLost(t *testing.T) {
 func TestAJobWhoseOutputNobodyReadsHasTheCodeOfAPipeThatIsClosed(t *testing.T) {
 	t.Setenv("WEFT_TEST_PART", "worker")
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
-	code := execute([]string{"run", os.Args[0], "show", "RANK"}, writerFunc(func([]byte) (int, error) { return 0, syscall.EPIPE }), io.Discard)
-	require.Equal(t, codeUnread, code)
+	code := here([]string{"run", os.Args[0], "show", "RANK"}, writerFunc(func([]byte) (int, error) { return 0, syscall.EPIPE }), io.Discard)
+	require.Equal(t, run.CodeUnread, code)
 }
 
 type writerFunc func([]byte) (int, error)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/cmd/weft/internal/run"
 )
 
 // commandsOf are the commands of weft in a page's samples, without the rest of their lines: what
@@ -31,7 +33,7 @@ func commandsOf(page string) (all [][]string) {
 
 // taken says whether weft knows a command and its flags.
 func taken(args []string) error {
-	cmd, rest, err := host{}.root(&output{w: io.Discard}, io.Discard, io.Discard).Find(args)
+	cmd, rest, err := root(run.Host{}, cli.NewOutput(io.Discard), io.Discard, io.Discard).Find(args)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -37,30 +36,6 @@ func TestFlagsOfARendezvousInEtcdThatCannotBeAreToldTogether(t *testing.T) {
 			require.Contains(t, stderr, part, flags)
 		}
 	}
-}
-
-func TestJobsShareAClusterOfEtcdByTheirIds(t *testing.T) {
-	f := &runFlags{policy: "worker", backend: "etcd-v2", endpoint: "etcd://me@h1,h2:7,[::1]/a/b/", runID: "job/7", conf: "protocol=https,read_timeout=9"}
-	t.Setenv(etcdPasswordVariable, "wo:rd")
-	m, err := f.meeting(2)
-	require.NoError(t, err)
-	t.Setenv(etcdPasswordVariable, "")
-	require.Equal(t, "h1:2379,h2:7,[::1]:2379/a/b", m.endpoint, "what is shown has no password")
-	cfg := m.etcd.config
-	require.Equal(t, []string{"h1:2379", "h2:7", "[::1]:2379"}, cfg.Endpoints)
-	require.Equal(t, "/a/b/rdzv/job%2F7", cfg.Prefix)
-	require.Equal(t, [2]string{"me", "wo:rd"}, [2]string{cfg.Username, cfg.Password})
-	require.NotNil(t, cfg.TLS)
-	require.Equal(t, 9*time.Second, cfg.Timeout)
-	require.Equal(t, 5*time.Minute, cfg.Lease)
-	require.Equal(t, []string{"h1", "h2", "::1"}, f.hosts())
-	f = &runFlags{policy: "worker", backend: "etcd", endpoint: "localhost", runID: "j", conf: "keep_alive_timeout=60"}
-	m, err = f.meeting(1)
-	require.NoError(t, err)
-	require.Equal(t, "localhost:2379/weft", m.endpoint)
-	require.Equal(t, "/weft/rdzv/j", m.etcd.config.Prefix)
-	require.Nil(t, m.etcd.config.TLS)
-	require.Equal(t, 12*time.Minute, m.etcd.config.Lease, "longer than its machines go on without etcd")
 }
 
 // launchers are several "weft run" of one job, each a process.

@@ -2,19 +2,15 @@ package main
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/internal/leak"
 )
 
@@ -57,41 +53,4 @@ func TestTheHealthOfARunningJobIsServed(t *testing.T) {
 	for range out {
 	}
 	require.Error(t, cmd.Wait())
-}
-
-func TestAnAgentThatWaitsIsWellButNotReadyAndOneThatHasEndedIsNeither(t *testing.T) {
-	leak.Check(t)
-	probe := agent.NewProbe()
-	web, err := serveHealth(":0", probe)
-	require.NoError(t, err)
-	defer web.close()
-	defer http.DefaultClient.CloseIdleConnections()
-	require.True(t, web.addr().(*net.TCPAddr).IP.IsLoopback(), "without a host nobody else sees it")
-	url := "http://" + web.addr().String()
-	code, text := get(t, url+"/healthz")
-	require.Equal(t, 200, code)
-	require.Equal(t, "waits for a place in the job\n", text)
-	code, _ = get(t, url+"/readyz")
-	require.Equal(t, 503, code)
-	_, err = agent.Run(t.Context(), agent.Spec{Probe: probe}) // it cannot run, and has ended
-	require.ErrorIs(t, err, agent.ErrInvalidSpec)
-	code, text = get(t, url+"/healthz")
-	require.Equal(t, 503, code)
-	require.Contains(t, text, "does not run any more")
-	_, text = get(t, url+"/metrics")
-	require.Contains(t, text, "weft_agent_up 0\n")
-	_, err = serveHealth(web.addr().String(), probe)
-	require.ErrorContains(t, err, "--health-addr: listen tcp")
-}
-
-func TestTheAgentsMetricsAreListed(t *testing.T) {
-	page, err := os.ReadFile("../../docs/launching.md")
-	require.NoError(t, err)
-	all := make(chan *prometheus.Desc, 64)
-	newAgentCollector(agent.NewProbe()).Describe(all)
-	close(all)
-	names := regexp.MustCompile(`fqName: "(\w+)"`)
-	for d := range all {
-		require.Regexp(t, "`"+names.FindStringSubmatch(d.String())[1]+"[`{]", string(page))
-	}
 }

@@ -13,11 +13,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
@@ -45,42 +43,6 @@ func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
 			require.Contains(t, stderr, part, flags)
 		}
 	}
-}
-
-func TestTheFlagsOfTheRendezvousAreTorchruns(t *testing.T) {
-	f := &runFlags{policy: "group", backend: "c10d", endpoint: "node0", conf: "join_timeout=5, last_call_timeout=0.5,keep_alive_timeout=9", nodeRank: 1, nodeRankGiven: true}
-	m, err := f.meeting(4)
-	require.NoError(t, err)
-	require.Equal(t, meeting{endpoint: "node0:29400", wantRank: 2, policy: rdzv.RestartGroup, joinTimeout: 5 * time.Second,
-		lastCall: 500 * time.Millisecond, silence: 9 * time.Second}, m)
-	f = &runFlags{policy: "worker", backend: "static", masterAddr: "10.0.0.1", masterPort: 29500, nodeRankGiven: true}
-	m, err = f.meeting(2)
-	require.NoError(t, err)
-	require.Equal(t, meeting{endpoint: "10.0.0.1:29501", wantRank: 1}, m)
-	for name, f := range map[string]*runFlags{
-		"torchrun's":        {masterAddr: "10.0.0.1", masterPort: 29500, nodeRankGiven: true},
-		"its usual port":    {masterAddr: "10.0.0.1", nodeRankGiven: true},
-		"an endpoint":       {backend: "static", endpoint: "10.0.0.1:29500", nodeRankGiven: true},
-		"one without port":  {backend: "static", endpoint: "10.0.0.1", nodeRankGiven: true},
-		"both, which agree": {backend: "static", endpoint: "10.0.0.1:29500", masterAddr: "10.0.0.1", masterPort: 29500, nodeRankGiven: true},
-	} {
-		m, err = f.meeting(2)
-		require.NoError(t, err, name)
-		require.Equal(t, meeting{endpoint: "10.0.0.1:29501", wantRank: 1}, m, name)
-		require.Equal(t, []any{"10.0.0.1", 29500}, []any{f.masterAddr, f.masterPort}, name)
-	}
-	f = &runFlags{endpoint: "node0", masterAddr: "10.0.0.1", nodeRankGiven: true} // a rank that it asks for, and where the workers' store is
-	m, err = f.meeting(2)
-	require.NoError(t, err)
-	require.Equal(t, meeting{endpoint: "node0:29400", wantRank: 1}, m)
-	f = &runFlags{masterAddr: "10.0.0.1", nodeRankGiven: true} // of one machine, which meets nobody
-	m, err = f.meeting(1)
-	require.NoError(t, err)
-	require.Equal(t, meeting{wantRank: 1}, m)
-	f = &runFlags{policy: "worker", backend: "store", endpoint: "[::1]"}
-	m, err = f.meeting(2)
-	require.NoError(t, err)
-	require.Equal(t, "[::1]:29400", m.endpoint)
 }
 
 // twoLaunchers runs a job of two machines with two workers each, which play a part, and counts the

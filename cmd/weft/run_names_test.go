@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
 	"github.com/weft-project/weft/internal/disttest/hostile"
 )
 
@@ -43,7 +44,7 @@ func TestACertificateThatNamesTooFewWorkersIsFoundBeforeAnyStarts(t *testing.T) 
 			require.FileExists(t, started)
 			continue
 		}
-		require.Equal(t, codeUsage, code, "%v: %s", c.uris, stderr)
+		require.Equal(t, cli.CodeUsage, code, "%v: %s", c.uris, stderr)
 		require.Contains(t, stderr, os.Expand(c.want, func(string) string { return f.Cert }))
 		require.NoFileExists(t, started)
 	}
@@ -55,7 +56,7 @@ func TestAMissingJobsIDIsNamedAsWhatIsMissing(t *testing.T) {
 	f, flags := certificatesFor(t, "job7")
 	for command := range asking() {
 		code, _, stderr := asks(t, command, flags...)
-		require.Equal(t, codeUsage, code, "%s: %s", command, stderr)
+		require.Equal(t, cli.CodeUsage, code, "%s: %s", command, stderr)
 		require.Contains(t, stderr, "--ca, --cert and --key: the job's id is missing: "+f.Cert+" is for the job job7: give --rdzv-id job7", command)
 		require.NotContains(t, stderr, `"none"`, command)
 		_, _, stderr = asks(t, command, append(flags, "--rdzv-id", "job8")...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
 )
@@ -78,7 +79,7 @@ func TestTwoUsersOfAHostThatMeetWithoutASecretAreToldWhatTheyNeed(t *testing.T) 
 		} else {
 			require.NoError(t, stranger.Ask(t.Context(), "weft", c.args, &end))
 		}
-		require.Equal(t, codeFailed, end.Code, "%v: %s", c.args, end.Stderr)
+		require.Equal(t, cli.CodeFailed, end.Code, "%v: %s", c.args, end.Stderr)
 		require.Contains(t, end.Stderr, c.fault, "%v", c.args)
 		require.Contains(t, end.Stderr, c.advice, "%v", c.args)
 		require.NotContains(t, end.Stderr, "compare the tokens")

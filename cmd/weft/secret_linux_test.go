@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
 	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/transport"
 )
@@ -24,7 +25,7 @@ func TestANamedPipeIsNoTokenFileAndAnInheritedOneIs(t *testing.T) {
 		{"status", "--rdzv-backend", "etcd", "--rdzv-endpoint", "me@h", "--rdzv-conf", "password_file=" + fifo},
 	} {
 		code, _, stderr := weft(t, args...)
-		require.Equal(t, codeUsage, code, stderr)
+		require.Equal(t, cli.CodeUsage, code, stderr)
 		require.Contains(t, stderr, fifo+": expected a regular file")
 	}
 	r, w, err := os.Pipe()

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/cmd/weft/internal/secrets"
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/rpc"
 )
@@ -47,14 +49,14 @@ func TestTheSecretMayLieInAFileThatAVariableNames(t *testing.T) {
 	require.NoError(t, os.Chmod(file, 0o640))
 	for command := range asking() {
 		code, _, stderr := asks(t, command)
-		require.Equal(t, codeUsage, code, "%s: %s", command, stderr)
+		require.Equal(t, cli.CodeUsage, code, "%s: %s", command, stderr)
 		require.Contains(t, stderr, "$WEFT_TOKEN_FILE: "+file+": others can read this secret", command)
 		require.Contains(t, stderr, "run chmod 600 "+file)
 	}
 	t.Setenv("WEFT_TOKEN", jobSecret)
 	for command := range asking() {
 		code, _, stderr := asks(t, command)
-		require.Equal(t, codeUsage, code, "%s: %s", command, stderr)
+		require.Equal(t, cli.CodeUsage, code, "%s: %s", command, stderr)
 		require.Contains(t, stderr, "$WEFT_TOKEN and $WEFT_TOKEN_FILE", command)
 		_, _, stderr = asks(t, command, "--token-file", secretFile(t, jobSecret))
 		require.NotContains(t, stderr, "$WEFT_TOKEN", "%s: a flag comes before the environment", command)
@@ -131,13 +133,13 @@ func TestFlagsThatContradictEachOtherAreRefusedByEveryCommand(t *testing.T) {
 			{[]string{"--key="}, "--key: expected a file, got an empty name"},
 		} {
 			code, _, stderr := weft(t, slices.Concat(strings.Fields(command), c.flags, rest)...)
-			require.Equal(t, codeUsage, code, "%s %v: %s", command, c.flags, stderr)
+			require.Equal(t, cli.CodeUsage, code, "%s %v: %s", command, c.flags, stderr)
 			require.Contains(t, stderr, c.want, "%s %v", command, c.flags)
 		}
 		if strings.HasPrefix(command, "store") {
 			for _, given := range [][]string{token, flags} {
 				code, _, stderr := weft(t, slices.Concat(strings.Fields(command), []string{"--tls=false"}, given, rest)...)
-				require.Equal(t, codeUsage, code, "%s %v: %s", command, given, stderr)
+				require.Equal(t, cli.CodeUsage, code, "%s %v: %s", command, given, stderr)
 				require.Contains(t, stderr, "--tls=false: ", command)
 			}
 		}
@@ -145,18 +147,18 @@ func TestFlagsThatContradictEachOtherAreRefusedByEveryCommand(t *testing.T) {
 	for _, url := range []string{"file://" + t.TempDir() + "/store", "etcd://127.0.0.1:1/p"} {
 		for _, given := range [][]string{token, flags, {"--tls"}} {
 			code, _, stderr := weft(t, slices.Concat([]string{"store", "get", "--timeout", "0s", "--url", url, "k"}, given)...)
-			require.Equal(t, codeUsage, code, "%s %v: %s", url, given, stderr)
+			require.Equal(t, cli.CodeUsage, code, "%s %v: %s", url, given, stderr)
 			require.Contains(t, stderr, "--url: only a store at tcp:// takes a secret, or certificates, and this is at "+url[:4], "%v", given)
 		}
 	}
 	for _, command := range [][]string{{"run", "--nnodes", "2", os.Args[0]}, {"status"}} {
 		_, _, stderr := weft(t, slices.Insert(command, 1, "--rdzv-endpoint", "10.0.0.1:1")...)
-		require.Contains(t, stderr, giveOwn+"; or say --store-plain always")
+		require.Contains(t, stderr, secrets.GiveOwn+"; or say --store-plain always")
 	}
 	t.Setenv(rpc.CertVariable, f.Cert)
 	for command := range asking() {
 		code, _, stderr := asks(t, command)
-		require.Equal(t, codeUsage, code, "%s: %s", command, stderr)
+		require.Equal(t, cli.CodeUsage, code, "%s: %s", command, stderr)
 		require.Contains(t, stderr, "expected a file in PEM for each", command)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,10 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/cmd/weft/internal/secrets"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/rpc"
@@ -64,18 +64,18 @@ func TestAStoreThatCannotListenSaysWhy(t *testing.T) {
 	_, url := shell(t)
 	taken := strings.TrimPrefix(url, "tcp://")
 	code, stdout, stderr := weft(t, "store", "serve", "--listen", taken)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "address already in use")
 	code, stdout, stderr = weft(t, "store", "serve", "--listen", "127.0.0.1:0", "--metrics", taken)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "--metrics: ")
 }
 
 func TestAllThatIsWrongWithAStoreToServeIsToldAtOnce(t *testing.T) {
 	code, stdout, stderr := weft(t, "store", "serve", "--dialect", "3.1", "--plain", "perhaps", "--max-memory", "some", "--fsync", "often", "--token-file", "/nowhere/token")
-	require.Equal(t, codeUsage, code)
+	require.Equal(t, cli.CodeUsage, code)
 	require.Empty(t, stdout)
 	for _, part := range []string{`--dialect: unknown dialect "3.1"`, `--plain: expected auto, always or never, got "perhaps"`, `--max-memory: expected a number of bytes`, "--fsync: ", "--token-file: "} {
 		require.Contains(t, stderr, part)
@@ -86,20 +86,8 @@ func TestAllThatIsWrongWithAStoreToServeIsToldAtOnce(t *testing.T) {
 	} {
 		t.Setenv("WEFT_TOKEN", "")
 		code, _, stderr := weft(t, append([]string{"store", "serve"}, strings.Fields(c.args)...)...)
-		require.Equal(t, codeUsage, code, c.args)
+		require.Equal(t, cli.CodeUsage, code, c.args)
 		require.Contains(t, stderr, c.want, c.args)
-	}
-}
-
-func TestSizesHaveUnitsOrNone(t *testing.T) {
-	for text, want := range map[string]int{"1": 1, "1KiB": 1 << 10, "512MiB": 512 << 20, "4 GiB": 4 << 30, "2TiB": 2 << 40} {
-		n, err := parseSize(text)
-		require.NoError(t, err)
-		require.Equal(t, want, n, text)
-	}
-	for _, text := range []string{"", "0", "-1", "1.5GiB", "GiB", "1GB", "99999999999TiB", "99999999999999999999"} {
-		_, err := parseSize(text)
-		require.ErrorContains(t, err, "--max-memory: expected a number of bytes", text)
 	}
 }
 
@@ -121,17 +109,17 @@ func TestAStoreWithASecretServesOnlyThoseWhoKnowIt(t *testing.T) {
 	require.Equal(t, "v", stdout, "as a worker of the job")
 
 	code, stdout, stderr = weft(t, "store", "get", "k", "--url", url, "--token-file", other)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "the job there has another secret than this, or other certificates, or it is another job's id")
 	code, stdout, stderr = weft(t, "store", "get", "k", "--url", url, "--token-file", secret, "--rdzv-id", "other")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "give the id of its job, by --rdzv-id, and its secret, or certificates, if those differ, too")
 	code, stdout, stderr = weft(t, "store", "get", "k", "--tls=false", "--connect-timeout", "300ms")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "it may be a store that wants TLS ("+giveOwn+")")
+	require.Contains(t, stderr, "it may be a store that wants TLS ("+secrets.GiveOwn+")")
 	end(syscall.SIGTERM)
 }
 
@@ -148,7 +136,7 @@ func TestWhoShowsNoSecretToAStoreThatHasTLSIsToldThatThereAreOtherKeys(t *testin
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, hint)
 	code, _, stderr = weft(t, "store", "get", "k", "--timeout", "0s", "--url", url)
-	require.Equal(t, codeMissing, code)
+	require.Equal(t, cli.CodeMissing, code)
 	require.Contains(t, stderr, hint)
 	code, stdout, stderr = weft(t, "store", "keys", "--url", url, "--token-file", secret)
 	require.Zero(t, code)
@@ -165,13 +153,13 @@ func TestWhoShowsNoSecretToAStoreThatHasTLSIsToldThatThereAreOtherKeys(t *testin
 func TestWhoAsksForTLSWhereThereIsNoneIsToldSo(t *testing.T) {
 	run, _ := shell(t)
 	code, _, stderr := run("get", "k", "--token-file", secretFile(t, jobSecret), "--connect-timeout", "300ms")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "it may be a store without TLS (--tls=false), or none")
 }
 
 func TestWhatIsNoStoreIsTold(t *testing.T) {
 	code, _, stderr := weft(t, "store", "get", "k", "--url", "tcp://"+proctest.Address(), "--connect-timeout", "50ms")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, ", or not yet: is the store running (weft store serve")
 }
 
@@ -184,7 +172,7 @@ func TestAJournalOutlivesTheStoreAndADamagedOneIsRefused(t *testing.T) {
 		require.Zero(t, code, stderr)
 	}
 	code, _, stderr := weft(t, "store", "serve", "--listen", "127.0.0.1:0", "--journal", file)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "in use by another process")
 	end(os.Kill)
 	url, _, end = serving(t, "--journal", file)
@@ -198,7 +186,7 @@ func TestAJournalOutlivesTheStoreAndADamagedOneIsRefused(t *testing.T) {
 	content[bytes.Index(content, []byte("one"))] ^= 1
 	require.NoError(t, os.WriteFile(file, content, 0o600))
 	code, stdout, stderr = weft(t, "store", "serve", "--listen", "127.0.0.1:0", "--journal", file)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Empty(t, stdout)
 	require.Regexp(t, `corrupt at byte (\d+)[^\n]*\nwhat stands before that byte is whole.*truncate -s \d+ `, stderr)
 }
@@ -207,7 +195,7 @@ func TestAFullStoreSaysSo(t *testing.T) {
 	leak.Check(t)
 	url, _, end := serving(t, "--max-memory", "1KiB")
 	code, _, stderr := weft(t, "store", "set", "k", strings.Repeat("x", 2000), "--url", url)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "store is full")
 	end(syscall.SIGTERM)
 }
@@ -234,18 +222,4 @@ func TestPrometheusReadsWhatAStoreCounts(t *testing.T) {
 	for range out {
 	}
 	require.NoError(t, cmd.Wait())
-}
-
-func TestAMessageIsToldOnceAMinute(t *testing.T) {
-	var out bytes.Buffer
-	h := &seldom{Handler: slog.NewTextHandler(&out, nil)}
-	at := time.Unix(1e9, 0)
-	for _, c := range []struct {
-		after time.Duration
-		text  string
-	}{{0, "a"}, {time.Second, "a"}, {time.Second, "b"}, {59 * time.Second, "a"}, {time.Minute, "a"}} {
-		require.NoError(t, h.Handle(t.Context(), slog.NewRecord(at.Add(c.after), slog.LevelWarn, c.text, 0)))
-	}
-	require.Equal(t, 2, strings.Count(out.String(), "msg=a"))
-	require.Equal(t, 1, strings.Count(out.String(), "msg=b"))
 }

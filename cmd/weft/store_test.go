@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 )
@@ -44,10 +44,10 @@ func TestKeysAreSetReadAddedToAndDeletedFromAShell(t *testing.T) {
 		{"set k hello", 0, ""}, {"get k", 0, "hello"}, {"add n", 0, "1\n"}, {"add n 41", 0, "42\n"}, {"add n -- -50", 0, "-8\n"},
 		{"wait k n", 0, ""}, {"get n k", 0, "n\t-8\nk\thello\n"}, {"--prefix=job set k theirs", 0, ""}, {"get job/k --timeout 0s", 0, "theirs"},
 		{"get k", 0, "hello"}, {"keys", 0, "job/k\nk\nn\n"}, {"keys --prefix job", 0, "k\n"},
-		{"delete k", 0, ""}, {"delete n k", codeMissing, ""}, {"get n --timeout 0s", codeMissing, ""}, {"wait n --timeout 0s", codeMissing, ""},
-		{"wait n --timeout 1ms", codeMissing, ""},
+		{"delete k", 0, ""}, {"delete n k", cli.CodeMissing, ""}, {"get n --timeout 0s", cli.CodeMissing, ""}, {"wait n --timeout 0s", cli.CodeMissing, ""},
+		{"wait n --timeout 1ms", cli.CodeMissing, ""},
 		{"push q first", 0, ""}, {"push q second", 0, ""}, {"pop q", 0, "first"}, {"pop q --timeout 0s", 0, "second"},
-		{"pop q --timeout 0s", codeMissing, ""}, {"pop q --timeout 1ms", codeMissing, ""}, {"barrier b 1", 0, ""}, {"barrier c 2 --timeout 1ms", codeMissing, ""},
+		{"pop q --timeout 0s", cli.CodeMissing, ""}, {"pop q --timeout 1ms", cli.CodeMissing, ""}, {"barrier b 1", 0, ""}, {"barrier c 2 --timeout 1ms", cli.CodeMissing, ""},
 	} {
 		args := strings.Fields(step.args)
 		if strings.HasPrefix(args[0], "-") {
@@ -92,27 +92,13 @@ func TestTheCommandsThatEndWithThreeAreThoseOfTheTable(t *testing.T) {
 			args += " --url " + url
 		}
 		code, _, stderr := weft(t, strings.Fields(command+" "+args)...)
-		if code == codeMissing {
+		if code == cli.CodeMissing {
 			got = append(got, command)
 			continue
 		}
 		require.Zero(t, code, "%s: %s", command, stderr)
 	}
 	require.ElementsMatch(t, threes(t), got)
-}
-
-func TestAStoreThatSaysNothingToWhoDoesNotWaitForAKeyIsAFailure(t *testing.T) {
-	c, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	m := store.NewMemory()
-	defer m.Close()
-	silent := m.Wait(c, "k")
-	require.ErrorIs(t, silent, store.ErrTimeout)
-	for timeout, want := range map[time.Duration]int{0: codeFailed, time.Millisecond: codeMissing} {
-		var exit *exitError
-		require.ErrorAs(t, (&storeFlags{timeout: timeout}).explain(silent), &exit)
-		require.Equal(t, want, exit.code, "as set, keys and delete have no --timeout")
-	}
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
@@ -164,7 +150,7 @@ func TestWhoWaitsForAMomentHearsOfKeysAlsoFromAStoreThatTakesLongerToAnswer(t *t
 	slow := sluggish(t, url, 50*time.Millisecond)
 	for _, args := range []string{"get k", "wait k", "pop q", "barrier b 2"} {
 		code, _, stderr := weft(t, append(strings.Fields("store "+args), "--url", slow, "--timeout", "1ms")...)
-		require.Equal(t, codeMissing, code, "%s: %s", args, stderr)
+		require.Equal(t, cli.CodeMissing, code, "%s: %s", args, stderr)
 	}
 }
 
@@ -172,14 +158,14 @@ func TestAStoreThatIsNotReachedInTheUsersTimeIsUnreachableAndNothingIsMissing(t 
 	_, url := shell(t)
 	slow := sluggish(t, url, time.Minute)
 	code, _, stderr := weft(t, "store", "get", "k", "--url", slow, "--connect-timeout", "20ms")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "timed out after 20ms while trying to connect")
 }
 
 func TestAStoreInEtcdIsLookedForWhereItsURLSays(t *testing.T) {
 	leak.Check(t)
 	code, _, stderr := weft(t, "store", "get", "--url", "etcd://127.0.0.1:1,127.0.0.1:2/job", "--connect-timeout", "200ms", "k")
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "store etcd 127.0.0.1:1,127.0.0.1:2: dial")
 	require.Contains(t, stderr, "is that the address of a member of the cluster")
 }
@@ -198,9 +184,12 @@ func piped(t *testing.T, in string, args ...string) (code int, stdout, stderr st
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
+// mostOfValue is the longest value that a store takes, in bytes.
+const mostOfValue = 8 << 20
+
 func TestValuesGoThroughPipesAsTheyAre(t *testing.T) {
 	_, url := shell(t)
-	for _, value := range []string{"", "two\nlines\n", "\x00\x01\xff\x1b[2J", strings.Repeat("x", maxValue)} {
+	for _, value := range []string{"", "two\nlines\n", "\x00\x01\xff\x1b[2J", strings.Repeat("x", mostOfValue)} {
 		code, stdout, stderr := piped(t, value, "store", "set", "k", "--url", url)
 		require.Zero(t, code, stderr)
 		require.Empty(t, stdout)
@@ -209,56 +198,9 @@ func TestValuesGoThroughPipesAsTheyAre(t *testing.T) {
 		require.Equal(t, len(value), len(stdout))
 		require.True(t, value == stdout)
 	}
-	code, _, stderr := piped(t, strings.Repeat("x", maxValue+1), "store", "set", "k", "--url", url)
-	require.Equal(t, codeFailed, code)
+	code, _, stderr := piped(t, strings.Repeat("x", mostOfValue+1), "store", "set", "k", "--url", url)
+	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "standard input has more than the 8388608 bytes")
-}
-
-func TestATerminalIsNotSteeredByWhatLiesInAStore(t *testing.T) {
-	var out bytes.Buffer
-	p := printer{w: &out, terminal: true}
-	require.NoError(t, p.value([]byte("plain words, 世界")))
-	require.NoError(t, p.value([]byte("\x1b[2J\xff\n")))
-	require.NoError(t, p.line("created", "a\tb", `"quoted"`, ""))
-	require.Equal(t, "plain words, 世界\n\"\\x1b[2J\\xff\\n\"\ncreated\t\"a\\tb\"\t\"\\\"quoted\\\"\"\t\n", out.String())
-}
-
-// watched says when it is watched.
-type watched struct {
-	store.Store
-	begun chan struct{}
-}
-
-func (w watched) Watch(c context.Context, key string) (*store.Watch, error) {
-	defer close(w.begun)
-	return w.Store.Watch(c, key)
-}
-
-func TestAWatchPrintsALineForEachChange(t *testing.T) {
-	leak.Check(t)
-	m := store.NewMemory()
-	defer m.Close()
-	var out bytes.Buffer
-	s := &session{Store: watched{m, make(chan struct{})}, out: printer{w: &out}, count: 4}
-	ended := make(chan error)
-	go func() { ended <- s.watch(t.Context(), []string{"k"}) }()
-	<-s.Store.(watched).begun
-	require.NoError(t, m.Set(t.Context(), "k", []byte("a\nb")))
-	require.NoError(t, m.Set(t.Context(), "k", []byte("two words")))
-	_, err := m.Delete(t.Context(), "k")
-	require.NoError(t, err)
-	require.NoError(t, m.Set(t.Context(), "k", nil))
-	require.NoError(t, <-ended)
-	require.Equal(t, "created\t\"a\\nb\"\nupdated\ttwo words\ndeleted\ncreated\t\n", out.String())
-}
-
-func TestChangesThatWereMissedAreTold(t *testing.T) {
-	var out, errs bytes.Buffer
-	s := &session{out: printer{w: &out}, err: &errs}
-	require.NoError(t, s.tell(store.Change{Kind: store.Updated, Key: "k", New: []byte("v"), Dropped: 7}))
-	require.NoError(t, s.tell(store.Change{Kind: store.Deleted, Key: "k", Dropped: -1}))
-	require.Equal(t, "updated\tv\ndeleted\n", out.String())
-	require.Equal(t, "weft: 7 changes of k were missed\nweft: changes of k may have been missed\n", errs.String())
 }
 
 func TestAWatchEndsWellWhenItIsInterrupted(t *testing.T) {

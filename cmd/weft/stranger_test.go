@@ -21,7 +21,7 @@ var strangers = map[string]proctest.Command{
 	"count": proctest.Do(countKeys),
 	"weft": proctest.Do(func(_ context.Context, args []string) (said outcome, _ error) {
 		var out, err strings.Builder
-		said.Code = execute(args, &out, &err)
+		said.Code = here(args, &out, &err)
 		said.Stderr = err.String()
 		return said, nil
 	}),

@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-project/weft/store"
+)
+
+// PetVariable stands for a flag of weft run, as for one of torchrun's.
+func PetVariable(flag string) string {
+	return "PET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// ReadsPET says whether a command takes flags from such variables.
+func ReadsPET(cmd *cobra.Command) bool { return cmd.Flags().Lookup("nnodes") != nil }
+
+// blamed is what reword makes.
+type blamed struct {
+	text string
+	error
+}
+
+// Reword gives an error other words.
+func Reword(text string, err error) error { return blamed{text, err} }
+
+func (b blamed) Error() string { return b.text }
+
+func (b blamed) Unwrap() error { return b.error }
+
+// Plainly says what a flag expects, where its package says what a function of Go's has said.
+func Plainly(err error) error {
+	var number *strconv.NumError
+	if !errors.As(err, &number) {
+		return err
+	}
+	expected := map[string]string{"ParseInt": "a whole number", "ParseFloat": "a number", "ParseBool": "true or false"}[number.Func]
+	return errors.New(strings.Replace(err.Error(), number.Error(), "expected "+cmp.Or(expected, "another value"), 1))
+}
+
+// ParsePlain reads who may speak plain text with a store.
+func ParsePlain(s string) (store.Plain, error) {
+	switch s {
+	case "auto":
+		return store.PlainAuto, nil
+	case "always":
+		return store.PlainAlways, nil
+	case "never":
+		return store.PlainNever, nil
+	}
+	return 0, fmt.Errorf("expected auto, always or never, got %q", s)
+}

@@ -1,0 +1,26 @@
+package doctor
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device/cuda"
+)
+
+func TestEachGPUIsAFindingAndWithoutOneTheReasonIs(t *testing.T) {
+	gpus := []cuda.Info{{Name: "NVIDIA H200", Memory: 140 << 30, Arch: 90, Driver: 13000}, {Name: "Tesla P100", Memory: 16 << 30, Arch: 60, Driver: 12040}}
+	require.Equal(t, []finding{
+		{good, "cuda", "cuda:0 is NVIDIA H200, 140.0 GiB, sm_90, with a driver for CUDA 13.0"},
+		{poor, "cuda", "cuda:1 is Tesla P100, 16.0 GiB, sm_60, with a driver for CUDA 12.4; it cannot be used: kernels need sm_75 or later"},
+	}, judgeGPUs(gpus, nil))
+	require.Equal(t, []finding{{poor, "cuda", "everything runs on the CPU: no driver"}}, judgeGPUs(nil, errors.New("no driver")))
+	require.Contains(t, judgeGPUs(nil, nil)[0].text, "no CUDA-capable device")
+	require.NotEmpty(t, examineCUDA())
+}
+
+func TestTheLibraryOfProductsIsAFinding(t *testing.T) {
+	require.Equal(t, finding{good, "cublaslt", "/x/libcublasLt.so.11, version 11.11.3"}, judgeLibrary("/x/libcublasLt.so.11", 111103, nil))
+	require.Equal(t, finding{poor, "cublaslt", "products of matrices run on Weft's own kernels, which are slower: none"}, judgeLibrary("", 0, errors.New("none")))
+}

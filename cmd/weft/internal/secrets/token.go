@@ -1,0 +1,54 @@
+package secrets
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-project/weft/internal/secret"
+	"github.com/weft-project/weft/transport"
+)
+
+// Command is "weft token", which prints to stdout.
+func Command(stdout io.Writer) *cobra.Command {
+	out := ""
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make a secret for a job",
+		Long: `Make a secret for a job: 256 random bits, which nobody can guess.
+
+All machines of a job are given the same one, by --token-file, by the file's name in $` + secret.FileVariable + `,
+or itself in $` + secret.Variable + `. Who has it is a member of the job, and may do in it whatever any member may.
+A file with it is taken only where nobody else can read it; --output makes one of that kind.`,
+		Example: "  weft token --output job.token\n  WEFT_TOKEN=$(weft token) bin/elastic",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			token := transport.NewToken()
+			if out == "" {
+				fmt.Fprintln(stdout, token)
+				return nil
+			}
+			if err := writeSecret(out, token); err != nil {
+				return fmt.Errorf("--output: %w", err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "file to make, which its user alone can read, in place of printing it")
+	return cmd
+}
+
+// writeSecret makes a file, and writes over none.
+func writeSecret(path, line string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, line)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}

@@ -1,0 +1,2 @@
+// Package tracecmd is "weft trace", which makes one trace of the workers' own.
+package tracecmd
