@@ -5,6 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
+	"github.com/weft-project/weft/bench/gpu/internal/places"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,7 +21,7 @@ const selfEnv = "WEFT_GPUCHECK"
 
 // options are the flags of the check, and where it is.
 type options struct {
-	at     place
+	at     places.Place
 	out    string
 	budget time.Duration
 	part   part
@@ -42,10 +45,10 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&o.dir, "dir", "", "the folder of the bundle; where this program lies without")
 	f.IntVar(&o.rounds, "rounds", 30, "rounds that a median is of")
 	began := time.Now()
-	page := result{Date: began.UTC().Format(time.RFC3339), Commit: commit, Command: "gpucheck " + strings.Join(args, " ")}
-	err := parse(f, args, stderr, o.at.check, func() error { return o.check() })
+	page := report.Result{Date: began.UTC().Format(time.RFC3339), Commit: commit, Command: "gpucheck " + strings.Join(args, " ")}
+	err := flags.Parse(f, args, stderr, o.at.Check, func() error { return o.check() })
 	if err != nil {
-		return errors.Join(err, page.refuse(f, err))
+		return errors.Join(err, refuse(page, f, err))
 	}
 	if o.self, err = os.Executable(); err != nil {
 		return err
@@ -57,11 +60,11 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 		return err
 	}
 	r := &runner{
-		course: newCourse(o.chosen(plan(o)), began, o.budget), dir: o.dir, out: o.out, started: began, stdout: stdout, stderr: stderr, result: page,
+		course: newCourse(o.chosen(plan(o)), began, o.budget), dir: o.dir, out: o.out, started: began, stdout: stdout, stderr: stderr, Result: page,
 	}
 	defer time.AfterFunc(o.budget+grace, func() { os.Exit(codeFailed) }).Stop() // nobody reads what is printed, or the system holds a file
 	defer r.share()()
-	if o.at != interpreter {
+	if o.at != places.Interpreter {
 		defer awake(o.self)()
 	}
 	return r.run(c)
@@ -69,11 +72,11 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 
 // refuse tells of a wrong command line in the results, where the flags have named a folder for
 // them: it may have those of a check that only begins.
-func (r result) refuse(f *flag.FlagSet, why error) (err error) {
+func refuse(r report.Result, f *flag.FlagSet, why error) (err error) {
 	r.State = "the command line is wrong: " + strings.ReplaceAll(why.Error(), "\n", "; ")
 	f.Visit(func(given *flag.Flag) {
 		if given.Name == "out" && !errors.Is(why, flag.ErrHelp) {
-			err = r.write(given.Value.String())
+			err = r.Write(given.Value.String())
 		}
 	})
 	return err
@@ -81,12 +84,12 @@ func (r result) refuse(f *flag.FlagSet, why error) (err error) {
 
 // check says what is wrong with the flags, but for the device.
 func (o options) check() error {
-	errs := []error{checkRounds(o.rounds), o.part.check()}
+	errs := []error{flags.CheckRounds(o.rounds), o.part.check()}
 	if o.budget <= 0 {
 		errs = append(errs, fmt.Errorf("-budget %v; expected more than 0", o.budget))
 	}
 	all := plan(o)
-	if words := unknown(o.only, func(w string) bool {
+	if words := flags.Unknown(o.only, func(w string) bool {
 		return slices.ContainsFunc(all, func(s step) bool { return strings.HasPrefix(s.name, w) })
 	}); words != "" {
 		errs = append(errs, fmt.Errorf("-only %q: no step's name begins with %s", o.only, words))

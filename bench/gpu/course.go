@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,11 +45,11 @@ type ending struct {
 // does nothing itself and knows no clock.
 type course struct {
 	steps []step
-	out   []outcome // of the steps, in their order
-	lead  part      // the first that has steps of its own
-	over  time.Time // when all time is used up
-	at    int       // the step that is under way, or is next
-	began time.Time // when the step under way did
+	out   []report.Outcome // of the steps, in their order
+	lead  part             // the first that has steps of its own
+	over  time.Time        // when all time is used up
+	at    int              // the step that is under way, or is next
+	began time.Time        // when the step under way did
 	limit time.Duration
 
 	noGPU, noTorch bool // a step has said so
@@ -60,19 +61,10 @@ func newCourse(steps []step, now time.Time, budget time.Duration) *course {
 		if c.lead == both {
 			c.lead = s.part
 		}
-		c.out = append(c.out, outcome{Name: s.name, Verdict: waiting, Must: s.must, Aside: s.aside})
+		c.out = append(c.out, report.Outcome{Name: s.name, Verdict: report.Waiting, Must: s.must, Aside: s.aside})
 	}
 	return c
 }
-
-// What steps are left out for; why there is none is told once, at the head of the results.
-const (
-	noGPU   = "there is no GPU"
-	noTorch = "there is no PyTorch"
-)
-
-// missing says that a line tells that there is no GPU.
-func missing(l map[string]any) bool { return l["case"] == "gpu" && l["none"] == true }
 
 // next begins the next step, and says how long it may take. After the last there is none.
 func (c *course) next(now time.Time) (s step, limit time.Duration, more bool) {
@@ -81,15 +73,15 @@ func (c *course) next(now time.Time) (s step, limit time.Duration, more bool) {
 		limit := c.allowed(now)
 		switch {
 		case c.noGPU:
-			out.Verdict, out.Why = leftOut, noGPU
+			out.Verdict, out.Why = report.LeftOut, report.NoGPU
 		case s.not != "":
-			out.Verdict, out.Why = leftOut, s.not
+			out.Verdict, out.Why = report.LeftOut, s.not
 		case c.noTorch && s.aside:
-			out.Verdict, out.Why = leftOut, noTorch
+			out.Verdict, out.Why = report.LeftOut, report.NoTorch
 		case limit <= 0:
-			out.Verdict, out.Why = leftOut, "no time is left"
+			out.Verdict, out.Why = report.LeftOut, "no time is left"
 		default:
-			out.Verdict, c.began, c.limit = running, now, limit
+			out.Verdict, c.began, c.limit = report.Running, now, limit
 			return s, limit, true
 		}
 	}
@@ -125,8 +117,8 @@ func (c *course) ended(now time.Time, e ending) {
 	out.Why = strings.TrimPrefix(out.Why, "; ")
 	for _, l := range e.lines {
 		switch {
-		case missing(l):
-			c.noGPU, out.Why = true, noGPU
+		case report.Missing(l):
+			c.noGPU, out.Why = true, report.NoGPU
 		case l["case"] == "python" && l["error"] != nil:
 			c.noTorch = true
 		}
@@ -141,23 +133,23 @@ func (s step) verdict(e ending, limit time.Duration) (verdict, why string) {
 	limit = limit.Round(time.Millisecond)
 	switch {
 	case e.err != "":
-		return leftOut, e.err
+		return report.LeftOut, e.err
 	case e.stopped:
-		return interrupted, "the whole check was ended"
+		return report.Interrupted, "the whole check was ended"
 	case e.late && s.long:
-		return leftOut, fmt.Sprintf("nothing was wrong until its time was up, after %v", limit)
+		return report.LeftOut, fmt.Sprintf("nothing was wrong until its time was up, after %v", limit)
 	case e.late && limit < s.need:
-		return leftOut, fmt.Sprintf("all time was used up: it had %v, and needs about %v", limit, s.need)
+		return report.LeftOut, fmt.Sprintf("all time was used up: it had %v, and needs about %v", limit, s.need)
 	case e.late:
-		return late, fmt.Sprintf("ended after %v", limit)
+		return report.Late, fmt.Sprintf("ended after %v", limit)
 	case e.signal != 0:
-		return failed, fmt.Sprintf("ended by %s (%v)", unix.SignalName(e.signal), e.signal)
+		return report.Failed, fmt.Sprintf("ended by %s (%v)", unix.SignalName(e.signal), e.signal)
 	case e.code != 0:
-		return failed, fmt.Sprintf("exit status %d", e.code)
+		return report.Failed, fmt.Sprintf("exit status %d", e.code)
 	case e.unsaid:
-		return failed, fmt.Sprintf("exit status 0, but it did not come to its end: it has not printed %q", s.last)
+		return report.Failed, fmt.Sprintf("exit status 0, but it did not come to its end: it has not printed %q", s.last)
 	case strings.Contains(e.text, noTests):
-		return failed, "there are no such tests"
+		return report.Failed, "there are no such tests"
 	}
-	return ok, ""
+	return report.OK, ""
 }

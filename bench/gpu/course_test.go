@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/bench/gpu/internal/places"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"github.com/weft-project/weft/internal/soak"
 )
 
@@ -85,11 +87,11 @@ func TestWhereEachStepHangsTheOthersHaveTheirTime(t *testing.T) {
 			for k, o := range c.out {
 				switch {
 				case o.Name != hangs.name:
-					require.Equal(t, ok, o.Verdict, "%s while %s hangs: %s", o.Name, hangs.name, o.Why)
+					require.Equal(t, report.OK, o.Verdict, "%s while %s hangs: %s", o.Name, hangs.name, o.Why)
 				case steps[k].long:
-					require.Equal(t, leftOut, o.Verdict)
+					require.Equal(t, report.LeftOut, o.Verdict)
 				default:
-					require.Equal(t, late, o.Verdict)
+					require.Equal(t, report.Late, o.Verdict)
 				}
 			}
 		}
@@ -103,7 +105,7 @@ func TestWhereAllStepsHangTheBenchmarksBeginAllTheSame(t *testing.T) {
 	require.LessOrEqual(t, begins["bench copy 1"], 340*time.Second)
 	require.LessOrEqual(t, end, contactTime+quitting)
 	for _, o := range c.out[:len(c.out)-1] {
-		require.Equal(t, late, o.Verdict, o.Name)
+		require.Equal(t, report.Late, o.Verdict, o.Name)
 	}
 }
 
@@ -129,12 +131,12 @@ func TestACourseKeepsToItsTimeWhateverTheStepsTake(t *testing.T) {
 		for k, o := range c.out {
 			began, begun := begins[o.Name]
 			switch o.Verdict {
-			case ok:
+			case report.OK:
 				require.LessOrEqual(t, took[o.Name], steps[k].limit, n)
-			case late:
+			case report.Late:
 				require.True(t, begun)
 				require.GreaterOrEqual(t, took[o.Name], steps[k].need, n)
-			case leftOut:
+			case report.LeftOut:
 				require.True(t, !begun || steps[k].long || began+steps[k].need >= budget, "%d: %v", n, o)
 			default:
 				require.Fail(t, "a step has no verdict", "%d: %v", n, o)
@@ -148,19 +150,19 @@ func TestAStepIsJudgedByHowItEnded(t *testing.T) {
 		e             ending
 		verdict, says string
 	}{
-		{ending{}, ok, ""},
-		{ending{code: 3}, failed, "exit status 3"},
-		{ending{signal: syscall.SIGSEGV, code: -1}, failed, "ended by SIGSEGV (segmentation fault)"},
-		{ending{late: true, signal: syscall.SIGKILL}, late, "ended after 1m0s"},
-		{ending{stopped: true, signal: syscall.SIGKILL}, interrupted, "the whole check was ended"},
-		{ending{err: "no such file"}, leftOut, "no such file"},
-		{ending{late: true, stuck: true}, late, "could not be ended"},
-		{ending{left: 2}, ok, "left behind and that were ended: 2"},
+		{ending{}, report.OK, ""},
+		{ending{code: 3}, report.Failed, "exit status 3"},
+		{ending{signal: syscall.SIGSEGV, code: -1}, report.Failed, "ended by SIGSEGV (segmentation fault)"},
+		{ending{late: true, signal: syscall.SIGKILL}, report.Late, "ended after 1m0s"},
+		{ending{stopped: true, signal: syscall.SIGKILL}, report.Interrupted, "the whole check was ended"},
+		{ending{err: "no such file"}, report.LeftOut, "no such file"},
+		{ending{late: true, stuck: true}, report.Late, "could not be ended"},
+		{ending{left: 2}, report.OK, "left behind and that were ended: 2"},
 	} {
 		c := newCourse([]step{{name: "x", need: time.Second, limit: time.Minute}}, time.Unix(0, 0), time.Hour)
 		_, _, more := c.next(time.Unix(0, 0))
 		require.True(t, more)
-		require.Equal(t, running, c.out[0].Verdict)
+		require.Equal(t, report.Running, c.out[0].Verdict)
 		c.ended(time.Unix(7, 0), k.e)
 		require.Equal(t, k.verdict, c.out[0].Verdict)
 		require.Contains(t, c.out[0].Why, k.says)
@@ -182,14 +184,14 @@ func TestWithoutAGPUOrPyTorchWhatNeedsItIsLeftOut(t *testing.T) {
 		}
 		c.ended(time.Unix(1, 0), ending{lines: linesOf(says[s.name])})
 	}
-	require.Equal(t, leftOut, c.out[1].Verdict)
+	require.Equal(t, report.LeftOut, c.out[1].Verdict)
 	require.Equal(t, "there is no PyTorch", c.out[1].Why)
-	require.Equal(t, leftOut, c.out[3].Verdict)
+	require.Equal(t, report.LeftOut, c.out[3].Verdict)
 	require.Equal(t, "there is no GPU", c.out[3].Why, "the driver's words are told once")
 	require.Contains(t, c.out[2].Why, "there is no GPU")
-	r := result{State: complete, Date: "2026-11-23", Steps: c.out}
-	r.learn()
-	page := r.markdown()
+	r := report.Result{State: report.Complete, Date: "2026-11-23", Steps: c.out}
+	r.Learn()
+	page := r.Markdown()
 	require.Contains(t, page, "# gpucheck: no GPU to check")
 	require.Contains(t, page, "**No GPU to check: no CUDA driver**")
 	require.Equal(t, 1, strings.Count(page, "no CUDA driver"), page)
@@ -198,19 +200,19 @@ func TestWithoutAGPUOrPyTorchWhatNeedsItIsLeftOut(t *testing.T) {
 
 func TestStepsThatThisMachineCannotHaveAreListedWithTheReason(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	reasons := func(at place) map[string]string {
+	reasons := func(at places.Place) map[string]string {
 		steps := plan(options{at: at, dir: "/bundle", self: "/bundle/gpucheck", rounds: 30})
 		c, why := newCourse(steps, time.Unix(0, 0), time.Hour), map[string]string{}
 		drive(c, func(s step) time.Duration { return s.need })
 		for _, o := range c.out {
-			if o.Verdict == leftOut {
+			if o.Verdict == report.LeftOut {
 				why[o.Name] = o.Why
 			}
 		}
 		return why
 	}
 	names := []string{"python", "sanitizer", "torch bound 1", "torch copy 1", "torch copy 2", "torch gpt 1", "torch gpt 2", "torch large 1", "torch large 2", "torch product 1", "torch small 1", "torch small 2"}
-	bare, interpreted := reasons("cuda:0"), reasons(interpreter)
+	bare, interpreted := reasons("cuda:0"), reasons(places.Interpreter)
 	require.Equal(t, names, slices.Sorted(maps.Keys(bare)))
 	require.Equal(t, names, slices.Sorted(maps.Keys(interpreted)))
 	require.Equal(t, "there is no python3", bare["torch copy 1"])

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/bench/gpu/internal/measure"
 	"github.com/weft-project/weft/device/cuda/native/fake"
 	"github.com/weft-project/weft/internal/soak"
 )
@@ -40,7 +41,7 @@ func init() {
 // overFake are the variables of a process that is this program over the fake driver at path, with
 // something planted.
 func overFake(path, plan, seen string) []string {
-	return append(os.Environ(), "LIBCUDA_PATH="+path, "WEFT_CUBLASLT="+path, interpretEnv+"=1", selfEnv+"=1", tinyEnv+"=1", fake.PlantEnv+"="+plan, fake.SeenEnv+"="+seen)
+	return append(os.Environ(), "LIBCUDA_PATH="+path, "WEFT_CUBLASLT="+path, interpretEnv+"=1", selfEnv+"=1", measure.TinyEnv+"=1", fake.PlantEnv+"="+plan, fake.SeenEnv+"="+seen)
 }
 
 // driverFault is a step of the check over a driver that does something else in one of its calls:

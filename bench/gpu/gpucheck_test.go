@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/internal/ptx"
 )
 
 // The test binary is also the program: its own steps and workers are this binary with a variable
@@ -48,38 +46,13 @@ func TestTheDeviceReportNamesEveryModule(t *testing.T) {
 	require.Zero(t, code, errs)
 	lines := linesOf(out)
 	require.Len(t, lines, 2)
-	early, r := reportIn(lines[0]), reportIn(lines[1])
+	early, r := report.ReportIn(lines[0]), report.ReportIn(lines[1])
 	require.Empty(t, early.LoadMS, "it is told before anything is loaded")
 	require.Equal(t, r.Memory, early.Memory)
 	require.Contains(t, r.LoadMS, "softmax")
 	require.Contains(t, errs, "loading the kernels of softmax", "so who is waited for is known")
 	require.Empty(t, r.LoadErrors)
 	require.Positive(t, r.Memory)
-}
-
-func TestModulesForLaterGPUsAreNotLoadedOnEarlierOnes(t *testing.T) {
-	for arch, bf16 := range map[int]bool{75: false, 80: true, 90: true} {
-		d := ptx.New(ptx.Config{Arch: arch})
-		r := gpuReport{LoadMS: map[string]float64{}, LoadErrors: map[string]string{}}
-		r.load(d, func(string) {})
-		require.NoError(t, d.Close())
-		require.Empty(t, r.LoadErrors, arch)
-		require.Contains(t, r.LoadMS, "softmax", arch)
-		_, loaded := r.LoadMS["bf16"]
-		require.Equal(t, bf16, loaded, arch)
-	}
-}
-
-func TestTheReportHasTheVersionOfTheDriversKernelModule(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "version")
-	require.Empty(t, kernelModule(file))
-	for text, want := range map[string]string{
-		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (x)\nGCC version:  gcc 13.3.0": ", driver 580.159.04",
-		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  525.60  Thu":                                                       ", driver 525.60", "nothing": "",
-	} {
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		require.Equal(t, want, kernelModule(file))
-	}
 }
 
 func TestWithoutAGPUItSaysWhyAndEndsWithOne(t *testing.T) {
@@ -154,21 +127,4 @@ func TestTheSanitizerLooksAtMemoryAndNotAtErrorsThatAreAskedFor(t *testing.T) {
 		}
 	}
 	require.Fail(t, "no step is the sanitizer's")
-}
-
-func TestAPanicOfACaseIsItsError(t *testing.T) {
-	var out bytes.Buffer
-	b := &bench{out: json.NewEncoder(&out)}
-	require.ErrorIs(t, b.tell(line{Case: "x"}, func(*line) error { panic("oh") }), errFailed)
-	require.Contains(t, out.String(), "panic: oh")
-	out.Reset()
-	b.say(line{Case: "x", MS: math.Inf(1)})
-	require.Contains(t, out.String(), "unsupported value")
-}
-
-func TestLossesThatDifferAreSeen(t *testing.T) {
-	require.Zero(t, off([]float64{1, 2}, []float64{1, 2}))
-	require.InDelta(t, 0.5, off([]float64{1, 3}, []float64{1, 2}), 1e-12)
-	require.Equal(t, math.MaxFloat64, off([]float64{1, math.NaN()}, []float64{1, 2}))
-	require.Equal(t, 2.5, middle([]float64{4, 1, 2, 3}))
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
 	"github.com/weft-project/weft/internal/proctree"
 )
 
@@ -35,7 +36,7 @@ const (
 // byte of standard input is SIGQUIT to the program, of which one of Go says where all of it is.
 func holdMain(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
-		return usageError{errors.New("hold: expected a program; this is for gpucheck to start")}
+		return flags.Wrong(errors.New("hold: expected a program; this is for gpucheck to start"))
 	}
 	runtime.LockOSThread() // the kernel kills the program when the thread that has started it ends
 	proctree.Adopt()

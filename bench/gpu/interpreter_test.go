@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 )
 
 // The interpreter runs on one goroutine, ten times slower under the race detector, which has
@@ -75,11 +76,11 @@ func TestTheCheckWritesWhatBecameOfEachStep(t *testing.T) {
 		verdicts[s.Name] = s.Verdict
 	}
 	require.Equal(t, map[string]string{
-		"device": ok, "driver": ok, "kernels": ok, "generated kernels": failed, "gradients": leftOut,
-		"bench copy 1": ok, "bench copy 2": ok, "bench launch 1": ok, "bench launch 2": ok,
+		"device": report.OK, "driver": report.OK, "kernels": report.OK, "generated kernels": report.Failed, "gradients": report.LeftOut,
+		"bench copy 1": report.OK, "bench copy 2": report.OK, "bench launch 1": report.OK, "bench launch 2": report.OK,
 	}, verdicts)
 	require.False(t, r.Green)
-	require.Equal(t, complete, r.State)
+	require.Equal(t, report.Complete, r.State)
 	require.Equal(t, "unknown", r.Commit)
 	page, err := os.ReadFile(filepath.Join(out, "result.md"))
 	require.NoError(t, err)
@@ -103,7 +104,7 @@ func TestContactRunsAPartFromTheBundle(t *testing.T) {
 	code, said := contact(t, dir, "OUT=", out, "second", "-device", "interpreter", "-only", "machine,bench launch")
 	require.Zero(t, code, said)
 	r := resultIn(t, out)
-	require.Equal(t, complete, r.State)
+	require.Equal(t, report.Complete, r.State)
 	require.Len(t, r.Steps, 3)
 	left, err := os.ReadDir(out)
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
 	"io"
 	"os"
 	"os/exec"
@@ -35,7 +36,7 @@ var errSilent = errors.New("it did not answer in time")
 
 // machineMain is the verb machine: what there is to say of a machine without opening the driver.
 func machineMain(c context.Context, args []string, stdout, stderr io.Writer) error {
-	if err := parse(flag.NewFlagSet("gpucheck machine", flag.ContinueOnError), args, stderr); err != nil {
+	if err := flags.Parse(flag.NewFlagSet("gpucheck machine", flag.ContinueOnError), args, stderr); err != nil {
 		return err
 	}
 	return describe(c, 10*time.Second, stdout)

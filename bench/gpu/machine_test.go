@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 )
 
 func TestWhoElseUsesTheGPUIsNoted(t *testing.T) {
@@ -21,9 +22,9 @@ func TestWhoElseUsesTheGPUIsNoted(t *testing.T) {
 	require.Empty(t, notesOf("Failed to initialize NVML: Driver/library version mismatch\n", "[Not Supported]\n\"\n"))
 	require.Empty(t, notesOf("1, NVIDIA T4, Default, [N/A], 16384, [N/A], [N/A]\n", ""))
 
-	require.Empty(t, (&gpuReport{Memory: 100, Free: 95, Name: "NVIDIA H100 80GB HBM3"}).notes())
+	require.Empty(t, (&report.GPU{Memory: 100, Free: 95, Name: "NVIDIA H100 80GB HBM3"}).Notes())
 	require.Equal(t, []string{"of the GPU's memory 1.0 of 80.0 GiB are free: another process uses it", "this is a slice of a GPU (MIG): its figures are a slice's"},
-		(&gpuReport{Memory: 80 << 30, Free: 1 << 30, Name: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"}).notes())
+		(&report.GPU{Memory: 80 << 30, Free: 1 << 30, Name: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"}).Notes())
 }
 
 func TestTheMachineIsToldThoughNvidiasProgramHangsOrFails(t *testing.T) {

@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
+	"github.com/weft-project/weft/bench/gpu/internal/measure"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,17 +63,8 @@ const (
 	codeUnwritten = 3
 )
 
-// errFailed says that something was wrong which has been told already.
-var errFailed = errors.New("something failed")
-
 // errUnwritten says that results could not be written, which has been told already.
 var errUnwritten = errors.New("results could not be written")
-
-// usageError is a wrong command line.
-type usageError struct{ error }
-
-// allDone is the last line of steps that are this program, where they end well.
-const allDone = "done"
 
 // run is the program.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
@@ -80,14 +73,16 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 		verb, args = args[0], args[1:]
 	}
 	verbs := map[string]func(context.Context, []string, io.Writer, io.Writer) error{
-		"check": checkMain, "device": deviceMain, "bench": benchMain, // and what they start:
-		"worker": workerMain, "machine": machineMain, "hold": holdMain, "awake": awakeMain,
+		"check": checkMain, "device": report.Device, "bench": func(c context.Context, args []string, stdout, stderr io.Writer) error {
+			return measure.Main(c, commit, args, stdout, stderr)
+		}, // and what they start:
+		"worker": measure.Worker, "machine": machineMain, "hold": holdMain, "awake": awakeMain,
 	}
-	err := error(usageError{fmt.Errorf("no command %q; expected device, bench, or only flags", verb)})
+	err := flags.Wrong(fmt.Errorf("no command %q; expected device, bench, or only flags", verb))
 	if fn := verbs[verb]; fn != nil {
 		err = fn(c, args, stdout, stderr)
 		if err == nil && os.Getenv(selfEnv) != "" && (verb == "device" || verb == "bench") {
-			fmt.Fprintln(stderr, allDone)
+			fmt.Fprintln(stderr, report.AllDone)
 		}
 	}
 	switch {
@@ -95,53 +90,12 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.Is(err, errUnwritten):
 		return codeUnwritten
-	case errors.Is(err, errFailed):
+	case errors.Is(err, flags.ErrFailed):
 		return codeFailed
 	}
 	fmt.Fprintln(stderr, "gpucheck:", err)
-	if errors.As(err, new(usageError)) {
+	if errors.As(err, new(flags.UsageError)) {
 		return codeUsage
 	}
 	return codeFailed
-}
-
-// parse parses a verb's flags, and accepts nothing else. The error has all that checks find.
-func parse(f *flag.FlagSet, args []string, stderr io.Writer, checks ...func() error) error {
-	f.SetOutput(stderr)
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return usageError{err}
-	}
-	var errs []error
-	for _, check := range checks {
-		errs = append(errs, check())
-	}
-	if f.NArg() > 0 {
-		errs = append(errs, fmt.Errorf("unexpected argument %q", f.Arg(0)))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
-
-// checkRounds bounds a median.
-func checkRounds(n int) error {
-	if n < 1 || n > 1000 {
-		return fmt.Errorf("-rounds %d; expected 1 to 1000", n)
-	}
-	return nil
-}
-
-// unknown are the words of a list, split by commas, that known does not know, quoted.
-func unknown(list string, known func(word string) bool) string {
-	var words []string
-	for _, w := range strings.Split(list, ",") {
-		if list != "" && !known(w) {
-			words = append(words, strconv.Quote(w))
-		}
-	}
-	return strings.Join(words, ", ")
 }

@@ -3,6 +3,8 @@ package main
 import (
 	_ "embed"
 	"fmt"
+	"github.com/weft-project/weft/bench/gpu/internal/places"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"os"
 	"os/exec"
 	"slices"
@@ -60,7 +62,7 @@ func (o options) machine() []step {
 	return append(steps, step{
 		name: "python", need: 15 * time.Second, limit: 40 * time.Second, argv: []string{python, "-c", versions}, lines: true, aside: true, not: not,
 	}, step{
-		name: "device", need: 10 * time.Second, limit: time.Minute, argv: []string{o.self, "device", "-device", string(o.at)}, lines: true, last: allDone,
+		name: "device", need: 10 * time.Second, limit: time.Minute, argv: []string{o.self, "device", "-device", string(o.at)}, lines: true, last: report.AllDone,
 		must: true, always: true,
 	})
 }
@@ -79,7 +81,7 @@ func (o options) correctness() []step {
 		return step{name: name, part: first, need: need, limit: limit, argv: append([]string{file}, more...), env: o.env(), must: true, last: "PASS"}
 	}
 	kernels := test("kernels", 90*time.Second, 3*time.Minute, "gpu.test")
-	if o.at == interpreter { // where make test runs all of them
+	if o.at == places.Interpreter { // where make test runs all of them
 		kernels.argv = append(kernels.argv, "-test.run="+sanitized)
 	}
 	correct := o.bench("correct", 30*time.Second, 90*time.Second)
@@ -104,7 +106,7 @@ func (o options) sanitizer() []step {
 	tool := find("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
 	not := ""
 	switch {
-	case o.at == interpreter:
+	case o.at == places.Interpreter:
 		not = "compute-sanitizer does not run on the interpreter"
 	case tool == "":
 		not = "there is no compute-sanitizer"
@@ -126,7 +128,7 @@ var torchNeeds = map[string]time.Duration{
 // benches are benchmarks in turns with PyTorch's.
 func (o options) benches(p part, round int, names ...string) (steps []step) {
 	python, not := o.python()
-	if o.at == interpreter {
+	if o.at == places.Interpreter {
 		not = "PyTorch does not run on the interpreter"
 	}
 	for _, name := range names {
@@ -152,7 +154,7 @@ func (o options) benches(p part, round int, names ...string) (steps []step) {
 // bench is a step that is a case of this program's benchmarks.
 func (o options) bench(name string, need, limit time.Duration) step {
 	return step{
-		name: "bench " + name, need: need, limit: limit, lines: true, last: allDone,
+		name: "bench " + name, need: need, limit: limit, lines: true, last: report.AllDone,
 		argv: []string{o.self, "bench", "-device", string(o.at), "-rounds", strconv.Itoa(o.rounds), "-only", name},
 	}
 }
@@ -164,7 +166,7 @@ func (o options) ordinal() string { return strings.TrimPrefix(string(o.at), "cud
 
 // visible is what PyTorch is shown, so that its first GPU is ours.
 func (o options) visible() string {
-	id, err := o.at.id()
+	id, err := o.at.ID()
 	if err != nil {
 		return ""
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,7 +15,7 @@ import (
 // runner runs the steps of a course, and writes what is known before each and after each.
 type runner struct {
 	*course
-	result
+	report.Result
 	dir, out       string    // of the bundle, and for the results
 	env            []string  // of all steps
 	logs           string    // a pattern of files in which cuBLASLt says what it cannot do; empty where it says it elsewhere
@@ -25,13 +27,13 @@ type runner struct {
 
 // run runs all steps. Ends c, so does the step that is under way, and no more is run.
 func (r *runner) run(c context.Context) error {
-	r.State = running
+	r.State = report.Running
 	_ = r.save()
 	for c.Err() == nil {
 		s, limit, more := r.next(time.Now())
 		r.print()
 		if !more {
-			r.State = complete
+			r.State = report.Complete
 			break
 		}
 		_ = r.save()
@@ -41,7 +43,7 @@ func (r *runner) run(c context.Context) error {
 		_ = r.save()
 	}
 	r.print()
-	if r.State == running {
+	if r.State == report.Running {
 		r.State = context.Cause(c).Error()
 		fmt.Fprintln(r.stderr, "gpucheck:", r.State)
 	}
@@ -50,12 +52,12 @@ func (r *runner) run(c context.Context) error {
 		fmt.Fprintln(r.stderr, "gpucheck: no GPU to check:", r.NoGPU)
 	}
 	if err != nil {
-		fmt.Fprintf(r.stdout, "\n%s\n", r.markdown())
+		fmt.Fprintf(r.stdout, "\n%s\n", r.Markdown())
 		return errUnwritten
 	}
 	fmt.Fprintf(r.stdout, "results in %s\n", filepath.Join(r.out, "result.md"))
 	if !r.Green {
-		return errFailed
+		return flags.ErrFailed
 	}
 	return nil
 }
@@ -63,9 +65,9 @@ func (r *runner) run(c context.Context) error {
 // save writes what is known.
 func (r *runner) save() error {
 	r.Steps = r.course.out
-	r.learn()
-	r.Seconds, r.Green = time.Since(r.started).Seconds(), green(r.result)
-	err := r.write(r.out)
+	r.Learn()
+	r.Seconds, r.Green = time.Since(r.started).Seconds(), report.Green(r.Result)
+	err := r.Write(r.out)
 	if err != nil && err.Error() != r.unwritten {
 		r.unwritten = err.Error()
 		fmt.Fprintln(r.stderr, "gpucheck: the results cannot be written:", err)
@@ -82,13 +84,11 @@ func (r *runner) print() {
 			name += ": " + o.Why
 		}
 		fmt.Fprintf(r.stdout, "%-11s %5.1f s  %s\n", o.Verdict, o.Seconds, name)
-		if text := o.shown(); text != "" && o.Verdict != ok {
-			fmt.Fprintln(r.stdout, indented(text))
+		if text := o.Shown(); text != "" && o.Verdict != report.OK {
+			fmt.Fprintln(r.stdout, report.Indented(text))
 		}
 	}
 }
-
-func indented(s string) string { return "\t" + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n\t") }
 
 // The variables that tell the driver where to keep what it compiles of PTX, Weft which cuBLASLt to
 // use, and that where to say what it cannot do.

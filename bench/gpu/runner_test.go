@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"github.com/weft-project/weft/internal/soak"
 )
 
@@ -42,7 +43,7 @@ func plantedCheck(c context.Context, _ []string, stdout, stderr io.Writer) int {
 	}
 	r := &runner{
 		course: newCourse(steps, now, time.Hour), dir: dir, out: filepath.Join(dir, "out"), started: now, stdout: stdout, stderr: stderr,
-		result: result{Date: now.UTC().Format(time.RFC3339), Commit: "planted", State: running},
+		Result: report.Result{Date: now.UTC().Format(time.RFC3339), Commit: "planted", State: report.Running},
 	}
 	if r.save() != nil {
 		return codeUnwritten
@@ -94,7 +95,7 @@ func TestACheckThatIsKilledAtAnyMomentLeavesWhatIsKnown(t *testing.T) {
 		states[tells(t, filepath.Join(dir, "out"), cmd.ProcessState, said+string(rest))]++
 		require.NoError(t, from.Close())
 	}
-	require.Positive(t, states[running])
+	require.Positive(t, states[report.Running])
 	require.Positive(t, states["ended by SIGTERM"])
 	t.Log(states)
 }
@@ -115,12 +116,12 @@ func tells(t *testing.T, dir string, ended *os.ProcessState, said string) string
 	require.Len(t, onPage, plantedSteps)
 
 	done := 0
-	for done < plantedSteps && verdicts[done] == ok {
+	for done < plantedSteps && verdicts[done] == report.OK {
 		done++
 	}
-	under := running
-	if r.State != running {
-		under = interrupted
+	under := report.Running
+	if r.State != report.Running {
+		under = report.Interrupted
 		require.Equal(t, codeFailed, ended.ExitCode())
 		require.Equal(t, verdicts, onPage)
 	}
@@ -128,7 +129,7 @@ func tells(t *testing.T, dir string, ended *os.ProcessState, said string) string
 	if len(after) > 0 && after[0] == under {
 		after = after[1:]
 	}
-	require.Equal(t, slices.Repeat([]string{waiting}, len(after)), after, verdicts)
+	require.Equal(t, slices.Repeat([]string{report.Waiting}, len(after)), after, verdicts)
 	differ := 0 // the page is written second
 	for k := range verdicts {
 		if verdicts[k] != onPage[k] {
@@ -142,7 +143,7 @@ func tells(t *testing.T, dir string, ended *os.ProcessState, said string) string
 		}
 		if strings.Contains(said, fmt.Sprint("begins ", k)) {
 			require.GreaterOrEqual(t, done, k, "what was done before is known")
-			require.NotEqual(t, waiting, verdicts[k])
+			require.NotEqual(t, report.Waiting, verdicts[k])
 		}
 	}
 	return r.State

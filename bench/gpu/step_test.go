@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 )
 
 // judged runs a script as a step, and judges it.
-func judged(c context.Context, t *testing.T, s step, script string) outcome {
+func judged(c context.Context, t *testing.T, s step, script string) report.Outcome {
 	s.name, s.argv = "planted", []string{"planted"}
 	co := newCourse([]step{s}, time.Now(), time.Hour)
 	s, limit, more := co.next(time.Now())
@@ -25,7 +26,7 @@ func judged(c context.Context, t *testing.T, s step, script string) outcome {
 
 func TestAStepThatPassesHasItsOutputKept(t *testing.T) {
 	o := judged(t.Context(), t, step{limit: time.Hour, lines: true}, `echo begins; echo '{"case":"x","ms":1}'; echo "to errors" >&2; printf ends`)
-	require.Equal(t, ok, o.Verdict, o.Why)
+	require.Equal(t, report.OK, o.Verdict, o.Why)
 	require.Contains(t, o.Output, "begins\n")
 	require.Contains(t, o.Output, "ends")
 	require.Contains(t, o.Output, "to errors")
@@ -35,13 +36,13 @@ func TestAStepThatPassesHasItsOutputKept(t *testing.T) {
 
 // tooLate runs a script that does not end, with a longer limit where the machine was too busy for it
 // to come to what it prints.
-func tooLate(t *testing.T, script, prints string, s step) outcome {
+func tooLate(t *testing.T, script, prints string, s step) report.Outcome {
 	for s.limit = 200 * time.Millisecond; ; s.limit *= 2 {
 		o := judged(t.Context(), t, s, script)
 		if s.long {
-			require.Equal(t, leftOut, o.Verdict, o.Output)
+			require.Equal(t, report.LeftOut, o.Verdict, o.Output)
 		} else {
-			require.Equal(t, late, o.Verdict, o.Output)
+			require.Equal(t, report.Late, o.Verdict, o.Output)
 			require.Contains(t, o.Why, "ended after "+s.limit.String())
 		}
 		if strings.Contains(o.Output, prints) {
@@ -75,28 +76,28 @@ func TestAProgramOfGoThatHangsSaysWhere(t *testing.T) {
 func TestWhatAStepLeavesBehindIsEndedInWhateverSession(t *testing.T) {
 	alive := newAlive(t)
 	o := judged(t.Context(), t, step{limit: time.Hour}, alive.script+"setsid sh -c 'sleep 600 & sleep 600' & sleep 600 & echo done")
-	require.Equal(t, ok, o.Verdict)
+	require.Equal(t, report.OK, o.Verdict)
 	require.Contains(t, o.Why, "left behind and that were ended: ")
 	alive.none(t)
 }
 
 func TestAStepThatCrashesFailsByTheSignalsName(t *testing.T) {
 	o := judged(t.Context(), t, step{limit: time.Hour}, "echo before; kill -SEGV $$")
-	require.Equal(t, failed, o.Verdict)
+	require.Equal(t, report.Failed, o.Verdict)
 	require.Contains(t, o.Why, "segmentation fault")
 	require.Contains(t, o.Output, "before")
 	o = judged(t.Context(), t, step{limit: time.Hour}, "kill -TERM $$")
-	require.Equal(t, failed, o.Verdict, "nobody has ended the whole check")
+	require.Equal(t, report.Failed, o.Verdict, "nobody has ended the whole check")
 	o = judged(t.Context(), t, step{limit: time.Hour}, "kill -KILL $PPID; sleep 600")
-	require.Equal(t, failed, o.Verdict, "the process above it is gone, and it with that")
+	require.Equal(t, report.Failed, o.Verdict, "the process above it is gone, and it with that")
 }
 
 // A driver may end the process in any call, and with 0.
 func TestAStepThatDoesNotComeToItsEndFailsThoughItEndsWithZero(t *testing.T) {
 	s := step{limit: time.Hour, last: "PASS"}
 	for script, want := range map[string]string{
-		"echo PASS": ok, "echo no PASS": failed, "exit 0": failed, "printf PASS": ok, "echo '{\"case\":\"x\"}'; echo PASS >&2": ok,
-		"yes | head -c 1000000; echo PASS": ok, "echo PASS; exit 1": failed, "echo '" + noTests + "'; echo PASS": failed,
+		"echo PASS": report.OK, "echo no PASS": report.Failed, "exit 0": report.Failed, "printf PASS": report.OK, "echo '{\"case\":\"x\"}'; echo PASS >&2": report.OK,
+		"yes | head -c 1000000; echo PASS": report.OK, "echo PASS; exit 1": report.Failed, "echo '" + noTests + "'; echo PASS": report.Failed,
 	} {
 		require.Equal(t, want, judged(t.Context(), t, s, script).Verdict, script)
 	}
@@ -107,7 +108,7 @@ func TestAStepThatIsUnderWayWhenTheCheckIsEndedHasNotFailed(t *testing.T) {
 		c, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("ended by SIGTERM")) })
 		o := judged(c, t, step{limit: time.Hour}, script)
-		require.Equal(t, interrupted, o.Verdict, script)
+		require.Equal(t, report.Interrupted, o.Verdict, script)
 	}
 }
 
@@ -117,7 +118,7 @@ func TestAStepThatPrintsALotCostsNoMore(t *testing.T) {
 		"echo head; head -c 10000000 /dev/zero; echo; echo tail",
 	} {
 		o := judged(t.Context(), t, step{limit: time.Hour, lines: true}, script)
-		require.Equal(t, ok, o.Verdict)
+		require.Equal(t, report.OK, o.Verdict)
 		require.Contains(t, o.Output, "head")
 		require.Contains(t, o.Output, "tail")
 		require.LessOrEqual(t, len(o.Output), told+100)
@@ -126,17 +127,17 @@ func TestAStepThatPrintsALotCostsNoMore(t *testing.T) {
 }
 
 func TestFullResultsAreSmall(t *testing.T) {
-	var r result
-	r.Date, r.State = "2026-11-22", complete
+	var r report.Result
+	r.Date, r.State = "2026-11-22", report.Complete
 	for range 2 * len(plan(options{at: "cuda:0", self: "/gpucheck"})) {
 		var s said
 		for s.line([]byte(`{"case":"x","op":"y","mode":"z","ms":1.25,"off":0.5}`)) {
 		}
 		s.text([]byte(strings.Repeat("\x00ä|", heldEach)))
-		r.Steps = append(r.Steps, outcome{Name: "a step", Verdict: failed, Why: strings.Repeat("why ", 100), Output: s.String(), Lines: s.lines})
+		r.Steps = append(r.Steps, report.Outcome{Name: "a step", Verdict: report.Failed, Why: strings.Repeat("why ", 100), Output: s.String(), Lines: s.lines})
 	}
 	dir := t.TempDir()
-	require.NoError(t, r.write(dir))
+	require.NoError(t, r.Write(dir))
 	for _, name := range []string{"result.json", "result.md"} {
 		is, err := os.Stat(filepath.Join(dir, name))
 		require.NoError(t, err)
@@ -146,5 +147,5 @@ func TestFullResultsAreSmall(t *testing.T) {
 
 func TestWhatMayTakeLongIsNotWrongWhenItsTimeIsUp(t *testing.T) {
 	tooLate(t, "echo so far; sleep 600", "so far", step{long: true})
-	require.Equal(t, failed, judged(t.Context(), t, step{limit: time.Hour, long: true}, "exit 9").Verdict)
+	require.Equal(t, report.Failed, judged(t.Context(), t, step{limit: time.Hour, long: true}, "exit 9").Verdict)
 }

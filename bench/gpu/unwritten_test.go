@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 )
 
 // saved runs scripts as steps, with results in out.
@@ -48,12 +50,12 @@ func TestADiskThatIsFullForAWhileCostsNothing(t *testing.T) {
 	part, kept := filepath.Join(out, "result.json.part"), filepath.Join(t.TempDir(), "kept")
 	full := "ln -s /dev/full " + part
 	_, stderr, err := saved(t, out, full, "cp "+filepath.Join(out, "result.json")+" "+kept+"; "+full, "true")
-	require.ErrorIs(t, err, errFailed, "no GPU was seen, and nothing else is wrong")
+	require.ErrorIs(t, err, flags.ErrFailed, "no GPU was seen, and nothing else is wrong")
 	require.Contains(t, stderr, "no space left on device")
-	require.Equal(t, complete, resultIn(t, out).State)
+	require.Equal(t, report.Complete, resultIn(t, out).State)
 	require.NoFileExists(t, part)
 	require.NoError(t, os.Rename(kept, filepath.Join(out, "result.json")))
-	require.Equal(t, running, resultIn(t, out).State, "it was whole all the time")
+	require.Equal(t, report.Running, resultIn(t, out).State, "it was whole all the time")
 }
 
 func TestEachFileIsWrittenThoughTheOtherCannotBe(t *testing.T) {

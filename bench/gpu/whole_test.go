@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"github.com/weft-project/weft/device/cuda/native/fake"
 )
 
@@ -85,13 +86,13 @@ func hangingFirst(t *testing.T, path string) {
 			continue
 		}
 		verdict, text := w.step(t, "device")
-		require.NotEqual(t, ok, verdict)
+		require.NotEqual(t, report.OK, verdict)
 		require.Contains(t, text, "opening the driver")
 		require.Contains(t, text, "_Cfunc_weft_open", "where it is")
 		require.Contains(t, w.page, "weft_open")
 		require.LessOrEqual(t, w.Seconds, (budget + 10*time.Second).Seconds())
 		verdict, text = w.step(t, "bench launch 1")
-		require.Equal(t, leftOut, verdict)
+		require.Equal(t, report.LeftOut, verdict)
 		require.Contains(t, text, "no time is left")
 		return
 	}
@@ -112,10 +113,10 @@ func failingOnce(t *testing.T, path string) {
 		for _, name := range []string{"device", "bench copy 1", "bench launch 1"} {
 			verdict, text := w.step(t, name)
 			if name != failing.step {
-				require.Equal(t, ok, verdict, "%s: %s: %s", plan, name, text)
+				require.Equal(t, report.OK, verdict, "%s: %s: %s", plan, name, text)
 				continue
 			}
-			require.Equal(t, failed, verdict, plan)
+			require.Equal(t, report.Failed, verdict, plan)
 			require.Contains(t, text, failing.says, plan)
 		}
 		require.Equal(t, failing.step == "", w.Green, plan)
@@ -139,11 +140,11 @@ func noGPUAtAll(t *testing.T, path string) {
 		}
 		w := checkOver(t, at, plan)
 		verdict, text := w.step(t, "device")
-		require.Equal(t, failed, verdict, plan)
+		require.Equal(t, report.Failed, verdict, plan)
 		require.Contains(t, text, says)
 		require.Contains(t, w.page, strings.SplitN(says, ":", 2)[0])
 		verdict, _ = w.step(t, "bench launch 1")
-		require.NotEqual(t, ok, verdict, plan)
+		require.NotEqual(t, report.OK, verdict, plan)
 		require.False(t, w.Green)
 	}
 }

@@ -1,0 +1,2 @@
+// Package median computes medians, which is how gpucheck sums up what it measures.
+package median

@@ -1,0 +1,2 @@
+// Package places names where gpucheck computes: on a GPU, or on the interpreter of PTX.
+package places
