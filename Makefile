@@ -36,8 +36,8 @@ test:
 	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector.
 	go test -run Allocat $$(grep -rl --include='*_test.go' 'testing\.AllocsPerRun' . | xargs -n 1 dirname | sort -u)
 	# Nor of what runs long on the interpreter of GPUs, on one goroutine, or on large values: the tests of files that are not for it, by their names.
-	names=$$(grep -l '^//go:build !race' bench/gpu/*_test.go kernels/gpu/*_test.go autodiff/*sizes_test.go autodiff/program/sizes_test.go kernels/cpu/sizes_test.go | xargs sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -)
-	go test -shuffle=on -run "^($$names)$$" ./bench/gpu ./kernels/gpu ./kernels/cpu ./autodiff ./autodiff/program
+	names=$$(grep -l '^//go:build !race' bench/gpu/*_test.go bench/gpu/internal/measure/*_test.go kernels/gpu/*_test.go autodiff/*sizes_test.go autodiff/program/sizes_test.go kernels/cpu/sizes_test.go | xargs sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -)
+	go test -shuffle=on -run "^($$names)$$" ./bench/gpu ./bench/gpu/internal/measure ./kernels/gpu ./kernels/cpu ./autodiff ./autodiff/program
 
 # The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
 lint:
@@ -111,11 +111,11 @@ gpu-test:
 	$(GPU) go vet -tags "gpu gpucheck" ./...
 	$(GPU) go test $(RACE) -tags gpu -shuffle=on ./device/cuda/native/...
 	$(GPU) go test $(RACE) -tags gpu -shuffle=on -run '$(GPURUN)' $(GPUTESTS)
-	$(GPU) go test -tags gpu -run ThroughTheDriver ./kernels/gpu ./bench/gpu # without the race detector, which takes minutes
+	$(GPU) go test -tags gpu -run ThroughTheDriver ./kernels/gpu ./bench/gpu/... # without the race detector, which takes minutes
 
 # A driver that hangs, crashes, loses the GPU or runs out of memory in each of its calls: all calls with all kinds, of which gpu-test takes a sample.
 gpu-faults:
-	$(GPU) go test -tags "gpu soak" -count=1 -v -timeout 1h -run 'InAnyCall|AtAnyCall|AnyCallThatFails|HangsOrCrashes' ./device/cuda/native ./bench/gpu
+	$(GPU) go test -tags "gpu soak" -count=1 -v -timeout 1h -run 'InAnyCall|AtAnyCall|AnyCallThatFails|HangsOrCrashes' ./device/cuda/native ./bench/gpu/...
 
 # The driver's package with NVIDIA's cuda.h of 11.8 to 13.0 in place of ours: make gpu-headers HEADERS=/usr/local/cuda/include
 # Our values must be theirs, but for old targets, which they drop, and a mask, which grows.
