@@ -114,7 +114,7 @@ func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing
 	code, stdout, stderr := status("a")
 	require.Zero(t, code, stderr)
 	require.Equal(t, 2, strings.Count(stdout, "  in  "), stdout)
-	require.Contains(t, stdout, "round 0 is complete with 2 of 2 to 2 nodes")
+	require.Contains(t, stdout, "round 0 is complete with 2 of 2 nodes")
 	code, _, stderr = status("c")
 	require.Equal(t, 3, code)
 	require.Contains(t, stderr, "no job c meets at ")
