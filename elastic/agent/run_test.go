@@ -296,8 +296,10 @@ func TestTheStrayCheckSeesAStray(t *testing.T) {
 	cmd := exec.Command("/bin/cat")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
-	nothing := &output.Lines{Sink: output.Hidden(), Prefix: output.NewLabel("")}
-	p, err := process.Start(cmd, false, nothing, nothing)
+	nothing := func() *output.Lines {
+		return &output.Lines{Sink: output.Hidden(), Prefix: output.NewLabel("")}
+	}
+	p, err := process.Start(cmd, false, nothing(), nothing())
 	require.NoError(t, err)
 	for !strings.Contains(strays(1), "process.(*Process)") {
 	}
