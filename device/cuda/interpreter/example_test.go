@@ -30,7 +30,7 @@ const double = `.version 7.8
 // A kernel runs on the host's processor, and what a GPU would keep to itself is told: here, a
 // thread more than there are numbers.
 func Example() {
-	var m cuda.Driver = interpreter.Open()
+	m := interpreter.Open()
 	defer m.Close()
 	numbers := []float32{1, 2, 3}
 	run := func(threads int) error {

@@ -8,6 +8,7 @@ import (
 // Space is a kind of memory.
 type Space uint8
 
+// Kinds of memory.
 const (
 	Generic Space = iota
 	Global        // constants, too

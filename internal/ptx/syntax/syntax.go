@@ -34,6 +34,7 @@ type Function struct {
 
 type stmtKind uint8
 
+// Kinds of statements.
 const (
 	StmtInstr stmtKind = iota
 	StmtLabel
@@ -67,6 +68,7 @@ type Registers struct {
 
 type operandKind uint8
 
+// Kinds of operands.
 const (
 	OperandName operandKind = iota // a register, a variable, a label
 	OperandImm
