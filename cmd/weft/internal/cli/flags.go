@@ -43,6 +43,14 @@ func Plainly(err error) error {
 	return errors.New(strings.Replace(err.Error(), number.Error(), "expected "+cmp.Or(expected, "another value"), 1))
 }
 
+// CheckListen refuses an address to listen at that has only a port, and says what was expected.
+func CheckListen(flag, addr string) error {
+	if _, err := strconv.ParseUint(addr, 10, 16); err != nil {
+		return nil //nolint:nilerr // it is no port; what else may be wrong, who listens finds
+	}
+	return fmt.Errorf("--%s: expected HOST:PORT, as in 127.0.0.1:%s, or 0.0.0.0:%s for all addresses; got %q", flag, addr, addr, addr)
+}
+
 // ParsePlain reads who may speak plain text with a store.
 func ParsePlain(s string) (store.Plain, error) {
 	switch s {

@@ -38,7 +38,9 @@ func (f *Flags) meeting(most int) (m meeting, err error) {
 	}
 	m.endpoint = f.endpoint
 	backend := f.meetsBy(most)
-	if m.endpoint != "" && !f.inEtcd() && backend != "static" {
+	if m.endpoint != "" && !f.inEtcd() && isPort(m.endpoint) {
+		bad("--rdzv-endpoint: expected HOST[:PORT], as in 127.0.0.1:%s, got only a port: %q", m.endpoint, m.endpoint)
+	} else if m.endpoint != "" && !f.inEtcd() && backend != "static" {
 		if _, _, err := net.SplitHostPort(m.endpoint); err != nil {
 			m.endpoint = net.JoinHostPort(strings.Trim(m.endpoint, "[]"), rdzvPort)
 		}

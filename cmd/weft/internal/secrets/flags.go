@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/transport"
@@ -108,10 +110,22 @@ func (f Flags) Identify(files transport.IdentityFiles, job string, log *slog.Log
 			origin = "--ca, --cert and --key"
 		}
 		lines := strings.ReplaceAll(err.Error(), "transport: ", "")
+		if holdsKey(files.Cert) && !holdsKey(files.Key) {
+			lines += "\nthe certificate and its key look swapped: " + files.Cert + " holds a private key"
+		}
 		return nil, cli.Reword(origin+": "+lines, err)
 	}
 	return id, nil
 }
+
+// holdsKey says whether a file has a private key in PEM, and no certificate.
+func holdsKey(name string) bool {
+	text, err := private.ReadSecret(name, maxPEM)
+	return err == nil && bytes.Contains(text, []byte("PRIVATE KEY-----")) && !bytes.Contains(text, []byte("BEGIN CERTIFICATE-----"))
+}
+
+// maxPEM bounds what is read of a file to see what it holds, in bytes.
+const maxPEM = 1 << 20
 
 // FileToken is the job's secret that lies in the file of the flag, "" where none was named.
 func (f Flags) FileToken() (string, error) {

@@ -1,8 +1,10 @@
 package secrets
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -23,14 +25,23 @@ All machines of a job are given the same one, by --token-file, by the file's nam
 or itself in $` + secret.Variable + `. Who has it is a member of the job, and may do in it whatever any member may.
 A file with it is taken only where nobody else can read it; --output makes one of that kind.`,
 		Example: "  weft token --output job.token\n  WEFT_TOKEN=$(weft token) bin/elastic",
-		Args:    cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("expected no arguments, got %s; to write a file: weft token --output %s", args[0], args[0])
+			}
+			return nil
+		},
 		RunE: func(*cobra.Command, []string) error {
 			token := transport.NewToken()
 			if out == "" {
 				fmt.Fprintln(stdout, token)
 				return nil
 			}
-			if err := writeSecret(out, token); err != nil {
+			err := writeSecret(out, token)
+			if errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("--output: %s is there already, and is kept: name another file, or remove that one first", out)
+			}
+			if err != nil {
 				return fmt.Errorf("--output: %w", err)
 			}
 			return nil

@@ -158,10 +158,3 @@ func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
 
 // patience is how long an operation may take: what the user says, or what an answer may.
 func (f *storeFlags) patience() time.Duration { return cmp.Or(f.timeout, cli.AnswerPatience) }
-
-// within runs do for so long at most.
-func (f *storeFlags) within(c context.Context, do func(context.Context) error) error {
-	c, cancel := context.WithTimeout(c, f.patience())
-	defer cancel()
-	return do(c)
-}

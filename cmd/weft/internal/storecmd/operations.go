@@ -124,7 +124,7 @@ func (s *session) present(c context.Context, keys []string) error {
 }
 
 func (s *session) get(c context.Context, keys []string) error {
-	return s.flags.within(c, func(c context.Context) error {
+	return s.waiting(c, keys, func(c context.Context) error {
 		if s.now() {
 			if err := s.present(c, keys); err != nil {
 				return err
@@ -146,7 +146,7 @@ func (s *session) get(c context.Context, keys []string) error {
 }
 
 func (s *session) wait(c context.Context, keys []string) error {
-	return s.flags.within(c, func(c context.Context) error {
+	return s.waiting(c, keys, func(c context.Context) error {
 		if s.now() {
 			return s.present(c, keys)
 		}
@@ -159,7 +159,7 @@ func (s *session) set(c context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return s.flags.within(c, func(c context.Context) error { return s.Set(c, args[0], value) })
+	return s.within(c, func(c context.Context) error { return s.Set(c, args[0], value) })
 }
 
 func (s *session) push(c context.Context, args []string) error {
@@ -167,7 +167,7 @@ func (s *session) push(c context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return s.flags.within(c, func(c context.Context) error { return s.Push(c, args[0], value) })
+	return s.within(c, func(c context.Context) error { return s.Push(c, args[0], value) })
 }
 
 // value is the second argument, or what stands on standard input.
@@ -193,7 +193,7 @@ func (s *session) add(c context.Context, args []string) error {
 			return cli.Exit(cli.CodeUsage, fmt.Errorf("expected a whole number to add, got %q", args[1]))
 		}
 	}
-	return s.flags.within(c, func(c context.Context) error {
+	return s.within(c, func(c context.Context) error {
 		sum, err := s.Add(c, args[0], delta)
 		if err != nil {
 			return err
@@ -203,7 +203,7 @@ func (s *session) add(c context.Context, args []string) error {
 }
 
 func (s *session) keys(c context.Context, _ []string) error {
-	return s.flags.within(c, func(c context.Context) error {
+	return s.within(c, func(c context.Context) error {
 		keys, err := s.ListKeys(c)
 		for _, key := range keys {
 			err = errors.Join(err, s.out.line(key))
@@ -213,7 +213,7 @@ func (s *session) keys(c context.Context, _ []string) error {
 }
 
 func (s *session) delete(c context.Context, keys []string) error {
-	return s.flags.within(c, func(c context.Context) error {
+	return s.within(c, func(c context.Context) error {
 		var missing error
 		for _, key := range keys {
 			there, err := s.Delete(c, key)
@@ -229,7 +229,7 @@ func (s *session) delete(c context.Context, keys []string) error {
 }
 
 func (s *session) pop(c context.Context, args []string) error {
-	return s.flags.within(c, func(c context.Context) error {
+	return s.waiting(c, args[:1], func(c context.Context) error {
 		value, ok, err := []byte(nil), true, error(nil)
 		if s.now() {
 			value, ok, err = s.TryPop(c, args[0])
@@ -251,7 +251,7 @@ func (s *session) barrier(c context.Context, args []string) error {
 	if err != nil || world < 1 {
 		return cli.Exit(cli.CodeUsage, fmt.Errorf("expected how many come to the barrier, from 1 up, got %q", args[1]))
 	}
-	return s.flags.within(c, func(c context.Context) error { return s.Barrier(c, args[0], world) })
+	return s.waiting(c, args[:1], func(c context.Context) error { return s.Barrier(c, args[0], world) })
 }
 
 // watch ends well when it is interrupted.

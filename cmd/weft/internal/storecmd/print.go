@@ -2,12 +2,13 @@ package storecmd
 
 import (
 	"fmt"
-	"github.com/weft-project/weft/cmd/weft/internal/cli"
 	"io"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weft-project/weft/cmd/weft/internal/cli"
 )
 
 // printer writes what lies in a store, which may be anything.
