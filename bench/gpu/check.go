@@ -5,15 +5,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"github.com/weft-project/weft/bench/gpu/internal/flags"
-	"github.com/weft-project/weft/bench/gpu/internal/places"
-	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
+	"github.com/weft-project/weft/bench/gpu/internal/places"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 )
 
 // selfEnv marks the processes that the check starts of this program.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/bench/gpu/internal/flags"
 	"github.com/weft-project/weft/bench/gpu/internal/report"
 )

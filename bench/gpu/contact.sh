@@ -3,13 +3,23 @@
 #
 #	contact.sh [BUNDLE] [OUT] [first|second] [FLAG…]
 #
-# BUNDLE is a file named *.tar.xz or *.tar.gz; without, gpucheck.tar.xz beside this file, or the one in the bin of the tree that it is in. It is unpacked
-# where it lies, into gpucheck, or in a temporary folder where that cannot be. OUT is the folder for result.json and result.md. Without, it is the
-# variable OUT; where both are there, the word is that folder or one below it. "first", which needs no word, says whether Weft is right and how fast at
-# what tells most; "second" has the other benchmarks, second rounds and compute-sanitizer. Flags are gpucheck's, as in -device interpreter.
+# BUNDLE is a file named *.tar.xz or *.tar.gz. Without it, contact.sh takes gpucheck.tar.xz beside
+# itself, or the one in the bin of the tree that it is in. It unpacks the bundle where it lies, into
+# gpucheck, or into a temporary folder where it cannot write there.
+# OUT is the folder for result.json and result.md. Without it, the variable OUT names the folder.
+# Where both are given, the word is that folder, or one below it.
+# "first" is the default. It says whether Weft is right, and how fast at what tells most. "second"
+# has the other benchmarks, second rounds and compute-sanitizer.
 #
-# It ends within 570 s, and there are results from its first second on. It ends as gpucheck does (0: all well, 1: something is not, or it was ended,
-# 2: a wrong command line, 3: results could not be written), or with 4 where there is no bundle that can be unpacked.
+# Flags go to gpucheck:
+#	-device cuda:N       the GPU to check (default cuda:0); interpreter tries it all without one
+#	-only STEP,…         only steps whose names begin so, and the step device
+#	-rounds N            rounds that a median is of (default 30)
+#	-budget TIME         time for everything, as 9m; contact.sh sets what is left of its own
+#
+# It ends within 570 s, and there are results from its first second on. It ends as gpucheck does:
+# 0: all is well, 1: something is not, or it was ended, 2: a wrong command line, 3: results could
+# not be written. It ends with 4 where there is no bundle that can be unpacked.
 set -uo pipefail
 export PYTHONUNBUFFERED=1
 whole=555 # seconds; gpucheck ends at most 8 s later
@@ -23,6 +33,7 @@ while [ $# -gt 0 ]; do
 	-*) flags=("$@") && break ;;
 	first | second) kind=part ;;
 	*.tar.?z) kind=bundle ;;
+	*.zip | *.tar | *.tgz | *.txz | *.xz | *.gz) wrong "$1 is no bundle, which is a .tar.xz or .tar.gz" ;;
 	*) kind=out ;;
 	esac
 	[ -z "${!kind}" ] || wrong "unexpected word $1, as there is ${!kind}"

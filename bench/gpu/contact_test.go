@@ -104,6 +104,7 @@ func TestContactRefusesWordsThatItDoesNotExpect(t *testing.T) {
 		{out, []string{"frist"}, "unexpected word frist"},
 		{"", []string{out, "first", "second"}, "unexpected word second"},
 		{"", []string{bundled, out, "b.tar.gz"}, "unexpected word b.tar.gz"},
+		{"", []string{"gpucheck.zip", out}, "gpucheck.zip is no bundle, which is a .tar.xz or .tar.gz"},
 	} {
 		code, said := contact(t, dir, "OUT="+k.env, k.args...)
 		require.Equal(t, 2, code, "%v: %s", k.args, said)
@@ -112,4 +113,14 @@ func TestContactRefusesWordsThatItDoesNotExpect(t *testing.T) {
 		require.NoDirExists(t, out, "%v", k.args)
 		require.NoDirExists(t, other, "%v", k.args)
 	}
+}
+
+func TestContactsHelpNamesTheFlags(t *testing.T) {
+	dir := contacted(t, "echo runs all the same")
+	code, said := contact(t, dir, "OUT=", "-h")
+	require.Zero(t, code, said)
+	for _, flag := range []string{"-device", "-only", "-rounds", "-budget"} {
+		require.Contains(t, said, flag+" ")
+	}
+	require.NotContains(t, said, "runs all the same")
 }

@@ -6,8 +6,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 )
 
 // step is a process of the check.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"github.com/weft-project/weft/bench/gpu/internal/flags"
 	"io"
 	"os"
 	"os/exec"
@@ -18,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
 )
 
 // note is a line about what may make the results others than they should be.

@@ -12,10 +12,11 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-project/weft/bench/gpu/internal/flags"
 	"github.com/weft-project/weft/bench/gpu/internal/measure"
 	"github.com/weft-project/weft/bench/gpu/internal/report"
-	"golang.org/x/sys/unix"
 )
 
 // commit is what the bundle was made of; the linker sets it.

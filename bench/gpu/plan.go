@@ -3,14 +3,15 @@ package main
 import (
 	_ "embed"
 	"fmt"
-	"github.com/weft-project/weft/bench/gpu/internal/places"
-	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/bench/gpu/internal/places"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 )
 
 // part is a share of the check that fits into ten minutes.

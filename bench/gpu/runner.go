@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
-	"github.com/weft-project/weft/bench/gpu/internal/flags"
-	"github.com/weft-project/weft/bench/gpu/internal/report"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/bench/gpu/internal/flags"
+	"github.com/weft-project/weft/bench/gpu/internal/report"
 )
 
 // runner runs the steps of a course, and writes what is known before each and after each.

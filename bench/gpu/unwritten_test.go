@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/bench/gpu/internal/flags"
 	"github.com/weft-project/weft/bench/gpu/internal/report"
 )

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/cmd/weft/internal/cli"
 	"github.com/weft-project/weft/cmd/weft/internal/run"
 )

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/bench/gpu/internal/flags"
 	"github.com/weft-project/weft/bench/gpu/internal/median"
 )

@@ -3,9 +3,10 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"github.com/weft-project/weft/bench/gpu/internal/median"
 	"slices"
 	"strings"
+
+	"github.com/weft-project/weft/bench/gpu/internal/median"
 )
 
 // row is a benchmark in one of its modes; its milliseconds are those of all rounds.

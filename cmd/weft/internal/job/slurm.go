@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
 	"github.com/weft-project/weft/cmd/weft/internal/cli"
 )
 
