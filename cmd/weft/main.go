@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -83,6 +84,7 @@ func root(h run.Host, out *cli.Output, stdout, stderr io.Writer) *cobra.Command 
 		PersistentPreRunE: secrets.Check,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Plainly(err) })
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 100"))
 	root.SetOut(out)
 	root.SetErr(stderr)
 	root.AddCommand(run.Command(h, stdout, stderr), status.Command(out), doctor.Command(out), tracecmd.Command(out), storecmd.Command(out, stderr), secrets.Command(out), versionCommand(out))

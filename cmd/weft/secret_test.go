@@ -67,7 +67,7 @@ func TestATokenThatWeftMakesServesAndItsFileIsItsUsersAlone(t *testing.T) {
 	}
 	code, _, stderr = weft(t, "token", "--output", file)
 	require.Equal(t, cli.CodeUsage, code)
-	require.Contains(t, stderr, "--output: open "+file+": file exists")
+	require.Contains(t, stderr, "--output: "+file+" is there already, and is kept")
 }
 
 func TestEtcdsPasswordIsNowhereOnACommandLine(t *testing.T) {

@@ -59,9 +59,10 @@ func Command(stdout io.Writer) *cobra.Command {
 		Short: "Say what this machine offers to a job, and what would help",
 		Long: `Say what this machine offers to a job, and what would help.
 
-With --init, and the job's secret or certificates, say which lanes each pair of workers of a running job uses instead, and who does not answer:
-where one does not, the exit code is 1. --init names the job's store, which weft run and weft status tell, or where its machines meet
-(--rdzv-endpoint): from there the store that the workers have in this round is found, and in it those of an elastic job. The job is not disturbed.`,
+With --init, and the job's secret or certificates, it asks a running job instead. It says which
+lanes each pair of workers uses, and who does not answer; then the exit code is 1. --init names the
+job's store, which weft run and weft status tell, or where its machines meet (--rdzv-endpoint). From
+there it finds the store that the workers have in this round. The job is not disturbed.`,
 		Example: "  weft doctor\n  weft doctor --init tcp://127.0.0.1:29500 --token-file job.token",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

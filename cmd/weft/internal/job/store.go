@@ -50,7 +50,7 @@ func (f *Flags) store(token, job string) (cfg store.ServerConfig, id *transport.
 }
 
 var errNoSecret = errors.New("several machines need the job's secret, the same on all, or certificates: " + secrets.GiveOwn +
-	" (weft token --output FILE makes a secret); or say --store-plain always on a network that you trust")
+	"; or say --store-plain always on a network that you trust; weft token --output FILE makes a secret")
 
 // reachable says whether other machines reach one of the addresses that the flags name.
 func (f *Flags) reachable() bool {

@@ -25,32 +25,44 @@ func Command(h Host, stdout, stderr io.Writer) *cobra.Command {
 		Short: "Start the workers of a job on this machine and watch them",
 		Long: `Start the workers of a job on this machine and watch them.
 
-Each worker finds its place in torchrun's environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). A worker that fails is
-started again while --max-restarts of the whole job lasts; then the job ends, and the report says which of the last start failed first, how it ended, and what it
-said last, on stderr and in the file that $TORCHELASTIC_ERROR_FILE names. In ARGS, ${local_rank} becomes the worker's local rank. Flags may be
-spelled with - or _, and PET_<NAME> sets what the command line does not. A PROGRAM whose name ends in .py is run by $PYTHON_EXEC or python3.
+Each worker finds its place in torchrun's environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …).
+In ARGS, ${local_rank} becomes the worker's local rank. PET_<NAME> sets a flag that the command line
+does not. Flags may be spelled with - or _. A PROGRAM whose name ends in .py is run by $PYTHON_EXEC
+or python3.
 
-The worker of local rank 0 reads what weft run's stdin is, as from a pipe or a file, and goes on reading where it is started again; all others read
-nothing. What is typed at a terminal it gets with --stdin, line by line: so a debugger works there (breakpoint() of Python, dlv).
+Failures. A worker that fails is started again, up to --max-restarts times in the whole job. Then
+the job ends. The report says which worker of the last start failed first, how it ended, and what
+it said last. It goes to stderr, and to the file that $TORCHELASTIC_ERROR_FILE names. A program that
+is not there or cannot be executed is an error of the command line, code 2. A worker that cannot be
+started later is a failure like any other: code 127 if its program or interpreter is not there,
+else 126.
 
-For a job of several machines, run the same command on each, with the --rdzv-endpoint of one of them (which hosts the
-rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX of --nnodes; each time the workers start again on all machines, but for
-those that call elastic.Join: these go on. That costs none of --max-restarts. With --nnodes N nobody comes in unless a machine has gone. Where the
-workers' ranks are given, --node-rank, --master-addr and --master-port do without --rdzv-endpoint, as with torchrun. With --rdzv-backend etcd
-they meet in an etcd cluster, which jobs share by their --rdzv-id, and the job survives the loss of any machine. Under Slurm, srun --ntasks-per-node=1
-weft run --from-slurm … does it.
+Input. The worker of local rank 0 reads the stdin of weft run, as from a pipe or a file. It goes on
+reading after a restart. All others read nothing. With --stdin it also gets what is typed at a
+terminal, line by line, so that a debugger works (breakpoint() of Python, dlv).
 
-SIGTERM (or SIGINT, SIGHUP) has this machine leave: its workers get SIGTERM, and after --grace SIGKILL, with all that they have started; a second one kills them at
-once. The other machines go on, but not where this one hosts the rendezvous. What kills weft itself (SIGKILL) takes the workers with it on Linux, but not what they have started.
-On Linux weft reaps what it inherits, and what the workers have started ends with the job, in whatever session it is.
-When nobody reads its output any more, weft ends as after a signal, with code 141; where --log-dir keeps all that would be shown, the job goes on.
-A program that is not there or not executable is an error of the command line, code 2. A worker that cannot be started later is a failure like any
-other, with code 127 where its program or interpreter is not there and else 126.
-A pod of Kubernetes needs no preStop hook where weft run is its first process, but a terminationGracePeriodSeconds longer than --grace.
---health-addr serves its probes.`,
+Several machines. Run the same command on each, with the same --rdzv-id, and with the
+--rdzv-endpoint of one of them, which hosts the rendezvous. Machines may come and go between MIN and
+MAX of --nnodes. Each time the workers start again on all machines, but those that call
+elastic.Join go on. That costs none of --max-restarts. With --nnodes N a machine comes in only after
+one has gone. If the ranks are given, --node-rank, --master-addr and --master-port replace
+--rdzv-endpoint, as with torchrun. With --rdzv-backend etcd the machines meet in an etcd cluster,
+which jobs share by their --rdzv-id; such a job survives the loss of any machine. Under Slurm, run
+srun --ntasks-per-node=1 weft run --from-slurm …
+
+Signals. SIGTERM, SIGINT or SIGHUP has this machine leave the job. Its workers get SIGTERM, and
+SIGKILL after --grace, with all that they have started. A second signal kills them at once. The
+other machines go on, unless this one hosts the rendezvous. What kills weft itself (SIGKILL) kills
+the workers with it on Linux, but not what they have started. On Linux, weft reaps the processes
+that it inherits, and what the workers have started ends with the job, in any session. When nobody
+reads its output any more, weft ends as after a signal, with code 141. The job goes on if --log-dir
+keeps all that would be shown.
+
+In a pod of Kubernetes, make weft run the first process, and terminationGracePeriodSeconds longer
+than --grace. No preStop hook is needed. --health-addr serves the probes.`,
 		Example: `  weft run --nproc-per-node 2 bin/digits --epochs 5
   weft run -m --nproc-per-node gpu --log-dir logs --redirects 3 --tee 0:3 trainer
-  weft run --nnodes 2:4 --nproc-per-node 8 --rdzv-id job7 --rdzv-endpoint node0:29400 --max-restarts 3 bin/train`,
+  weft run --nnodes 2:4 --nproc-per-node 8 --rdzv-id job7 --rdzv-endpoint node0:29400 bin/train`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := errors.Join(f.FromEnvironment(cmd), f.FromSlurm(cmd, os.LookupEnv), f.Foreigners(stderr)); err != nil {
 				return f.Blame(err)

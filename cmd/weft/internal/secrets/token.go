@@ -21,9 +21,10 @@ func Command(stdout io.Writer) *cobra.Command {
 		Short: "Make a secret for a job",
 		Long: `Make a secret for a job: 256 random bits, which nobody can guess.
 
-All machines of a job are given the same one, by --token-file, by the file's name in $` + secret.FileVariable + `,
-or itself in $` + secret.Variable + `. Who has it is a member of the job, and may do in it whatever any member may.
-A file with it is taken only where nobody else can read it; --output makes one of that kind.`,
+Give the same one to all machines of a job: by --token-file, by the file's name in
+$` + secret.FileVariable + `, or itself in $` + secret.Variable + `. Whoever has it is a member of the job, and may do what
+any member may. A file with a secret is taken only if nobody else can read it. --output makes one
+of that kind, and writes over none.`,
 		Example: "  weft token --output job.token\n  WEFT_TOKEN=$(weft token) bin/elastic",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {

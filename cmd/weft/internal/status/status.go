@@ -48,18 +48,23 @@ func Command(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status --rdzv-endpoint HOST:PORT [flags]",
 		Short: "Say who takes part in a job of several machines",
-		Long: `Say who takes part in a job of several machines, who waits, who is redundant, and who has gone, since when and why.
+		Long: `Say who takes part in a job of several machines, who waits, who is redundant, and who has gone,
+since when and why.
 
-It takes the flags of weft run that say where the machines meet (the others are ignored), and PET_<NAME> alike. It is no machine of the job, changes
-nothing, and reads what the job's leader shows. All times are as the leaders count them, a new one going on from the last one's word;
-no clocks are compared. What has just happened is seen with the leader's next word: six times in keep_alive_timeout, so every 2.5 s unless told otherwise.
-One look waits for that word, to know that the leader lives: it takes about two seconds.
+It takes the flags of weft run that say where the machines meet, and their PET_<NAME>. It ignores
+the others. It takes no part in the job and changes nothing: it reads what the job's leader shows.
+All times are counted by the leaders, and a new leader goes on from the last word of the one before.
+No clocks are compared. A change is seen with the leader's next word, which comes six times in
+keep_alive_timeout: every 2.5 s by default. One look waits for that word, to know that the leader
+lives. It takes about two seconds.
 
-HEARD is when a node was last heard of: within two thirds of keep_alive_timeout, or where its word is overdue how long ago, and when it is lost.
+HEARD says when a node was last heard of. If its word is overdue, it says how long ago that was, and
+when the node is lost.
 
-The exit code is 3 where no job of that id meets there, 1 where that cannot be found out, as where nothing listens, or where a store with TLS is of another
-job, which answers its own alone, and 2 where the command line is wrong. With --watch it is 1, too, when the
-store does not answer for as long as the job's machines wait for it: four times keep_alive_timeout, and a minute at least.`,
+The exit code is 3 if no job of that id meets there. It is 2 if the command line is wrong, and 1 if
+the answer cannot be found: nothing listens there, or a store with TLS belongs to another job. With
+--watch it is 1, too, when the store does not answer for four times keep_alive_timeout, and for a
+minute at least. The job's machines wait as long.`,
 		Example: `  weft status --rdzv-endpoint node0:29400 --rdzv-id job7 --token-file token
   weft status --rdzv-backend etcd --rdzv-endpoint etcd1,etcd2,etcd3 --rdzv-id job7 --watch`,
 		Args: cobra.NoArgs,

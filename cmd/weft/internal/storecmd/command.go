@@ -33,12 +33,17 @@ func Command(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Serve a job's key-value store, or look into one",
 		Long: `Serve a job's key-value store, or look into one.
 
-A store is named by its URL: tcp://host:port (that of a running job is tcp://$MASTER_ADDR:$MASTER_PORT of its workers), file:///path, or
-etcd://[user@]host,host/prefix, whose password is in $` + etcdlogin.PasswordVariable + `.
-Without the job's secret one sees what guests of a store with TLS see, see "weft store serve --help". A plain store
-on this host must be one's own or root's; ?any_owner=true behind the URL takes any other's.
-The exit code is 3 where what was waited for did not come within --timeout (a key, a value in a queue, the others at a barrier), or a key to delete
-was not there; 1 where something else failed, and 2 where the command line is wrong.`,
+A store is named by its URL: tcp://host:port, file:///path, or etcd://[user@]host,host/prefix with
+the password in $` + etcdlogin.PasswordVariable + `. That of a running job is
+tcp://$MASTER_ADDR:$MASTER_PORT of its workers.
+
+Without the job's secret you see what guests of a store with TLS see: weft store serve --help says
+more. A plain store on this host must belong to you or to root. ?any_owner=true behind the URL takes
+any other user's.
+
+The exit code is 3 if something did not come within --timeout (a key, a value in a queue, the others
+at a barrier), or if a key to delete was not there. It is 1 if something else failed, and 2 if the
+command line is wrong.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("expected one of serve, get, set, add, wait, watch, keys, delete, push, pop and barrier")

@@ -42,11 +42,11 @@ func (s *session) now() bool { return s.flags.timeout == 0 }
 
 func storeOperations() []operation {
 	return []operation{
-		{"get KEY…", "Wait for keys and print their values", "One value is printed as it is; on a terminal, and of several keys, what cannot be seen is quoted as in Go.", 1, 0, true, (*session).get},
+		{"get KEY…", "Wait for keys and print their values", "One value is printed as it is. On a terminal, and for several keys, text that cannot be seen is\nquoted as in Go. After 2 s it says on standard error what it waits for.", 1, 0, true, (*session).get},
 		{"set KEY [VALUE]", "Store a value", "Without VALUE it is what stands on standard input, to the last byte.", 1, 2, false, (*session).set},
-		{"add KEY [DELTA]", "Add to a number, and print the sum", "DELTA is 1 unless given. A negative one stands behind --, as in: weft store add KEY -- -1", 1, 2, false, (*session).add},
+		{"add KEY [DELTA]", "Add to a number, and print the sum", "DELTA is 1 by default. Write a negative one behind --, as in: weft store add KEY -- -1", 1, 2, false, (*session).add},
 		{"wait KEY…", "Wait until all keys are there", "", 1, 0, true, (*session).wait},
-		{"watch KEY", "Print every change of a key, until interrupted", "A line is created, updated or deleted, and behind a tab the value; what cannot be seen is quoted as in Go. Changes that were missed, because this was slow or the connection lost, are told on standard error.", 1, 1, false, (*session).watch},
+		{"watch KEY", "Print every change of a key, until interrupted", "Each line is created, updated or deleted, then a tab and the value. Text that cannot be seen is\nquoted as in Go. Changes that were missed, because this was slow or the connection was lost, are\nreported on standard error.", 1, 1, false, (*session).watch},
 		{"keys", "Print all keys, sorted", "", 0, -1, false, (*session).keys},
 		{"delete KEY…", "Remove keys", "", 1, 0, false, (*session).delete},
 		{"push KEY [VALUE]", "Add a value to the end of a queue", "Without VALUE it is what stands on standard input, to the last byte.", 1, 2, false, (*session).push},

@@ -40,14 +40,16 @@ func serveCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Serve a store over TCP until SIGTERM",
 		Long: `Serve a store over TCP until SIGTERM or SIGINT.
 
-The first line on standard output is the store's URL, the last one on standard error what it did. Clients are Weft's and PyTorch's.
+The first line on standard output is the store's URL. The last line on standard error says what the
+store did. Weft's clients and PyTorch's can use it.
 
-With the job's secret or certificates the store has TLS, and only members of the job see what they have in it. PyTorch's clients, which
-speak plain text, are guests then: they have keys of their own behind the same port, with limits of their own. Guests must be processes of
-this host and of the user who serves the store, or root's, unless --plain says otherwise.
+With the job's secret or certificates the store has TLS, and only members of the job see their keys.
+PyTorch's clients speak plain text. They are guests: they have keys of their own behind the same
+port, with limits of their own. Guests must be processes of this host, and of root or the user who
+serves the store, unless --plain says otherwise.
 
-Without TLS everybody is served with the same keys: on a loopback address every process of that user on this host, and elsewhere
-whoever reaches the port.`,
+Without TLS all clients share the same keys. On a loopback address these are the processes of that
+user on this host. Elsewhere they are whoever reaches the port.`,
 		Example: "  weft store serve --listen 127.0.0.1:29500\n  weft store serve --listen 0.0.0.0:29500 --token-file job.token --metrics 127.0.0.1:9100",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
