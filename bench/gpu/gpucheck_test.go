@@ -92,7 +92,10 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 			require.Contains(t, errs, w, "all that is wrong is told at once")
 		}
 	}
-	code, _, errs := gpucheck(t, "bench", "-h")
+	code, _, errs := gpucheck(t, "bench", "-device", "gpu")
+	require.Equal(t, 2, code)
+	require.Contains(t, errs, `"gpu" is no GPU; expected cuda:N, as cuda:0, or interpreter; nvidia-smi -L lists the GPUs`)
+	code, _, errs = gpucheck(t, "bench", "-h")
 	require.Zero(t, code)
 	require.Contains(t, errs, "-rounds")
 }

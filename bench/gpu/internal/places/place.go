@@ -40,11 +40,8 @@ func (p Place) ID() (device.ID, error) {
 		return device.CUDA(0), nil
 	}
 	id, err := device.Parse(string(p))
-	if err != nil {
-		return id, err
-	}
-	if id.Kind != device.KindCUDA {
-		return id, fmt.Errorf("%q is no GPU; expected cuda:N, or interpreter", string(p))
+	if err != nil || id.Kind != device.KindCUDA {
+		return id, fmt.Errorf("%q is no GPU; expected cuda:N, as cuda:0, or interpreter; nvidia-smi -L lists the GPUs", string(p))
 	}
 	return id, nil
 }
