@@ -68,7 +68,7 @@ func TestLanesReachTheWorkersAndUnknownOnesAreRefused(t *testing.T) {
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, `--lanes: there is no lane "avian"; there are "cuda", "local", "bulk" and "quic"`)
 	_, help, _ := weft(t, "run", "--help")
-	require.Regexp(t, `--lanes .*cuda, local, bulk and quic`, help)
+	require.Regexp(t, `--lanes .*cuda, local, bulk and quic`, strings.Join(strings.Fields(help), " "))
 }
 
 func TestWhatFollowsTheProgramIsTheProgramsOwn(t *testing.T) {
