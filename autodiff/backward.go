@@ -23,8 +23,8 @@ type Pull struct {
 	Anomaly bool // look for NaN and infinity in what the node makes
 }
 
-// Pull is how these options run nodes.
-func (o Options) Pull() Pull { return Pull{Retain: o.RetainGraph, Anomaly: o.Anomaly} }
+// pull is how these options run nodes.
+func (o Options) pull() Pull { return Pull{Retain: o.RetainGraph, Anomaly: o.Anomaly} }
 
 // Roots checks the roots of a backward and gives their edges and first gradients, which the caller
 // must deliver or free.
@@ -122,9 +122,9 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 			return nil, err
 		}
 	}
-	accumulate := func(of, d *Tensor) error { return grads.AccumulateWith(of, d, o.Pull()) }
+	accumulate := func(of, d *Tensor) error { return grads.AccumulateWith(of, d, o.pull()) }
 	for {
-		ran, err := task.Step(o.Pull(), accumulate)
+		ran, err := task.step(o.pull(), accumulate)
 		if err != nil {
 			grads.Free()
 			return nil, err
@@ -140,9 +140,9 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 	return grads, nil
 }
 
-// Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf,
+// step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf,
 // which takes it over. It says whether there was anything to run.
-func (t *Task) Step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
+func (t *Task) step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
 	w := t.take()
 	if w == nil {
 		return false, nil

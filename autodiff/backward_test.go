@@ -147,7 +147,7 @@ func TestADiamondRunsEveryNodeOnce(t *testing.T) {
 	require.NoError(t, task.Deliver(top.edge, transient(t, 1)))
 	steps := 0
 	for {
-		ran, err := task.Step(Pull{}, func(_, g *Tensor) error {
+		ran, err := task.step(Pull{}, func(_, g *Tensor) error {
 			requireClose(t, []float64{(1 - math.Pow(math.Tanh(0.5), 2)) * math.Pow(0.5, 60)}, numbers(t, g), 1e-12, "gradient")
 			g.free()
 			return nil
@@ -207,7 +207,7 @@ func TestAnAbsentGradientTravelsAndFreesWhatWasSaved(t *testing.T) {
 	task := NewTask(nil, []*Node{source})
 	require.NoError(t, task.Start(source, []*Tensor{nil}))
 	for {
-		ran, err := task.Step(Pull{}, func(_, _ *Tensor) error { panic("no gradient reaches the leaf") })
+		ran, err := task.step(Pull{}, func(_, _ *Tensor) error { panic("no gradient reaches the leaf") })
 		require.NoError(t, err)
 		if !ran {
 			break

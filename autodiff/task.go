@@ -22,7 +22,7 @@ type Task struct {
 	head  int       // of the queue
 	left  int       // nodes that have not been taken
 	grads []*Tensor // of all nodes
-	outs  []*Tensor // of the node that Step runs
+	outs  []*Tensor // of the node that step runs
 
 	few struct { // what a small task needs, in one piece of memory
 		nodes [8]waiting

@@ -208,10 +208,10 @@ func TestATaskThatIsNotFinishedSaysWhoWaitsAndFreesWhatItHolds(t *testing.T) {
 	task := NewTask([]Edge{root.edge}, []*Node{source})
 	require.NoError(t, task.Deliver(root.edge, transient(t, 1)))
 	none := func(_, g *Tensor) error { g.free(); return nil }
-	ran, err := task.Step(Pull{}, none)
+	ran, err := task.step(Pull{}, none)
 	require.True(t, ran)
 	require.NoError(t, err)
-	ran, err = task.Step(Pull{}, none)
+	ran, err = task.step(Pull{}, none)
 	require.False(t, ran, "Exp waits for the source")
 	require.NoError(t, err)
 	require.Equal(t, 3, task.Left())
@@ -282,7 +282,7 @@ func TestASourcePassesOnAndASinkTakesAway(t *testing.T) {
 	task := NewTask(nil, []*Node{source})
 	require.NoError(t, task.Start(source, []*Tensor{transient(t, 5), nil, transient(t, 9)}))
 	for {
-		ran, err := task.Step(Pull{}, func(_, _ *Tensor) error { panic("there is no leaf") })
+		ran, err := task.step(Pull{}, func(_, _ *Tensor) error { panic("there is no leaf") })
 		require.NoError(t, err)
 		if !ran {
 			break
