@@ -109,7 +109,7 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 	if task == nil {
 		task = &Task{}
 	}
-	task.begin(edges, nil, nil)
+	task.prepare(edges, nil, nil)
 	defer func() {
 		task.Free()
 		task.reset()
@@ -143,7 +143,7 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 // step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf,
 // which takes it over. It says whether there was anything to run.
 func (t *Task) step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
-	w := t.take()
+	w := t.popReady()
 	if w == nil {
 		return false, nil
 	}
@@ -166,21 +166,21 @@ func (t *Task) step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
 		freeAll(t.outs)
 		return true, err
 	}
-	return true, t.finish(w, t.outs)
+	return true, t.complete(w, t.outs)
 }
 
-// Finish delivers the gradients of a node's inputs along its edges; it takes them over. outs may be
-// nil: none anywhere.
-func (t *Task) Finish(n *Node, outs []*Tensor) error {
+// Complete delivers the gradients of a node's inputs along its edges; it takes them over. outs may
+// be nil: none anywhere.
+func (t *Task) Complete(n *Node, outs []*Tensor) error {
 	at, _ := t.look(n)
 	if at < 0 {
 		freeAll(outs)
 		return &Error{Op: n.Name(), Err: fmt.Errorf("%w: it takes no part in this backward", ErrGradient)}
 	}
-	return t.finish(&t.nodes[at], outs)
+	return t.complete(&t.nodes[at], outs)
 }
 
-func (t *Task) finish(w *waiting, outs []*Tensor) error {
+func (t *Task) complete(w *waiting, outs []*Tensor) error {
 	var errs []error
 	for i, e := range w.node.Next() {
 		var g *Tensor

@@ -105,7 +105,7 @@ func call(c *compile.Function, dev device.Device, owner *Arena, in, outs []*Tens
 		}
 		outs[i] = t
 	}
-	return owner.take(p.whole, outs)
+	return owner.adoptResults(p.whole, outs)
 }
 
 // onHost is what most calls are for.
@@ -128,8 +128,9 @@ func (a *Arena) hold(bufs []*device.Buffer, in []*Tensor) ([]*device.Buffer, err
 	return bufs, nil
 }
 
-// take makes the results of a call the arena's, or nobody's. Where that fails they are freed.
-func (a *Arena) take(whole freer, outs []*Tensor) error {
+// adoptResults makes the results of a call the arena's, or nobody's. Where that fails they are
+// freed.
+func (a *Arena) adoptResults(whole freer, outs []*Tensor) error {
 	if a == nil {
 		for _, t := range outs {
 			t.buf.Disown()

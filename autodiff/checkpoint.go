@@ -294,7 +294,7 @@ func (p *played) backward(gys []*Tensor, anomaly bool, out []*Tensor) error {
 		}
 	}
 	task := &Task{}
-	task.begin(roots, nil, stop)
+	task.prepare(roots, nil, stop)
 	defer task.Free()
 	for i, g := range gys {
 		if g == nil {
@@ -313,14 +313,14 @@ func (p *played) backward(gys []*Tensor, anomaly bool, out []*Tensor) error {
 		if !ok {
 			return nil
 		}
-		if err := p.step(task, n, gs, stop[n], anomaly, out); err != nil {
+		if err := p.runNode(task, n, gs, stop[n], anomaly, out); err != nil {
 			return err
 		}
 	}
 }
 
-// step runs one node, or hands over the gradients that have come to the edge of the graph.
-func (p *played) step(task *Task, n *Node, gs []*Tensor, captured, anomaly bool, out []*Tensor) error {
+// runNode runs one node, or hands over the gradients that have come to the edge of the graph.
+func (p *played) runNode(task *Task, n *Node, gs []*Tensor, captured, anomaly bool, out []*Tensor) error {
 	switch {
 	case captured:
 		for slot, g := range gs {
@@ -342,5 +342,5 @@ func (p *played) step(task *Task, n *Node, gs []*Tensor, captured, anomaly bool,
 	if err != nil {
 		return err
 	}
-	return task.Finish(n, outs)
+	return task.Complete(n, outs)
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // Definition says more of a function than [Define] can read from a body's type: inputs of given
-// types, tensors that the function holds itself, and random numbers. Package autodiff/gorgonia makes
-// one of a Gorgonia graph.
+// types, tensors that the function holds itself, and random numbers. Package autodiff/gorgonia
+// makes one of a Gorgonia graph.
 type Definition struct {
 	Inputs []kernels.Type // the arguments must have just these
 	Names  []string       // of the arguments, for errors

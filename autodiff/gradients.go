@@ -28,7 +28,7 @@ func (g *Gradients) Settle(owner *Arena) error {
 		return err
 	}
 	for _, d := range g.of {
-		if err := d.settle(owner); err != nil {
+		if err := d.assignOwner(owner); err != nil {
 			g.Free()
 			return err
 		}

@@ -192,6 +192,6 @@ func (t *Tensor) replace(b *device.Buffer) {
 	if t.owner == nil {
 		b.Disown()
 	}
-	t.put(b)
+	t.setBuffer(b)
 	_ = old.Release() // the tensor's own reference to the old value
 }

@@ -96,14 +96,14 @@ func (t *Tensor) densified() (*device.Buffer, error) {
 
 // owned gives a transient to an owner, or to nobody.
 func (t *Tensor) owned(op string, owner *Arena) *Tensor {
-	if err := t.settle(owner); err != nil {
+	if err := t.assignOwner(owner); err != nil {
 		return failed(opError(op, err))
 	}
 	return t
 }
 
-// settle gives a transient to an owner, or to nobody. Where it fails the value is freed.
-func (t *Tensor) settle(owner *Arena) error {
+// assignOwner gives a transient to an owner, or to nobody. Where it fails the value is freed.
+func (t *Tensor) assignOwner(owner *Arena) error {
 	if owner != nil {
 		err := owner.Adopt(t)
 		if err != nil {

@@ -54,22 +54,22 @@ const maxFew = 8
 // NewTask finds all nodes reachable from the roots and the sources.
 func NewTask(roots []Edge, sources []*Node) *Task {
 	t := &Task{}
-	t.begin(roots, sources, nil)
+	t.prepare(roots, sources, nil)
 	return t
 }
 
-// begin makes a task of an empty one. It does not look beyond the nodes at which it stops; those
+// prepare makes a task of an empty one. It does not look beyond the nodes at which it stops; those
 // take part, and are not to be run.
-func (t *Task) begin(roots []Edge, sources []*Node, stop map[*Node]bool) {
+func (t *Task) prepare(roots []Edge, sources []*Node, stop map[*Node]bool) {
 	if t.nodes == nil {
 		t.nodes, t.paths, t.queue, t.grads = t.few.nodes[:0], t.few.paths[:0], t.few.queue[:0], t.few.grads[:0]
 	}
 	for _, e := range roots {
-		t.enter(e.Node)
+		t.addEdge(e.Node)
 	}
 	for _, n := range sources {
 		if at, _ := t.look(n); at < 0 { // no edge leads to a source, but it may be listed twice
-			t.enter(n)
+			t.addEdge(n)
 		}
 	}
 	slots := 0
@@ -81,7 +81,7 @@ func (t *Task) begin(roots []Edge, sources []*Node, stop map[*Node]bool) {
 			continue
 		}
 		for _, e := range n.Next() {
-			t.paths = append(t.paths, t.enter(e.Node))
+			t.paths = append(t.paths, t.addEdge(e.Node))
 		}
 	}
 	t.grads = slices.Grow(t.grads[:0], slots)[:slots]
@@ -103,8 +103,8 @@ func (t *Task) reset() {
 	t.nodes, t.table, t.paths, t.queue, t.head, t.left = t.nodes[:0], t.table[:0], t.paths[:0], t.queue[:0], 0, 0
 }
 
-// enter notes an edge into n. It says where n is, −1 for nil.
-func (t *Task) enter(n *Node) int32 {
+// addEdge notes an edge into n. It says where n is, −1 for nil.
+func (t *Task) addEdge(n *Node) int32 {
 	if n == nil {
 		return -1
 	}
@@ -230,7 +230,7 @@ func (t *Task) arrived(at int32) {
 // Next takes a ready node and the gradients of its results, which the caller must free. Nodes
 // become ready in a fixed order for a fixed order of deliveries.
 func (t *Task) Next() (n *Node, grads []*Tensor, ok bool) {
-	w := t.take()
+	w := t.popReady()
 	if w == nil {
 		return nil, nil, false
 	}
@@ -238,8 +238,8 @@ func (t *Task) Next() (n *Node, grads []*Tensor, ok bool) {
 	return w.node, grads, true
 }
 
-// take takes a ready node, nil where there is none.
-func (t *Task) take() *waiting {
+// popReady takes a ready node, nil where there is none.
+func (t *Task) popReady() *waiting {
 	if t.Ready() == 0 {
 		return nil
 	}

@@ -175,7 +175,7 @@ func TestATaskOverRandomGraphsGivesWhatTheRecursionGivesWhateverTheOrder(t *test
 			outs, err := n.PullWith(gys, Pull{})
 			require.NoError(t, err)
 			freeAll(gys)
-			require.NoError(t, task.Finish(n, outs))
+			require.NoError(t, task.Complete(n, outs))
 		}
 		require.Zero(t, task.Left())
 		require.Empty(t, task.Waiting())

@@ -216,7 +216,7 @@ func (t *Tensor) acquire() (*device.Buffer, error) {
 	if t == nil {
 		return nil, t.Err()
 	}
-	if b := (*device.Buffer)(atomic.LoadPointer(t.place())); b != nil && b.TryRetain() {
+	if b := (*device.Buffer)(atomic.LoadPointer(t.bufferAddr())); b != nil && b.TryRetain() {
 		return b, nil
 	}
 	if t.err != nil {
@@ -233,11 +233,11 @@ func (t *Tensor) acquire() (*device.Buffer, error) {
 	return t.buf.Retain(), nil
 }
 
-// place is where buf lies.
-func (t *Tensor) place() *unsafe.Pointer { return (*unsafe.Pointer)(unsafe.Pointer(&t.buf)) }
+// bufferAddr is where buf lies.
+func (t *Tensor) bufferAddr() *unsafe.Pointer { return (*unsafe.Pointer)(unsafe.Pointer(&t.buf)) }
 
-// put replaces the buffer. The caller holds the lock, and then the reference to the old one.
-func (t *Tensor) put(b *device.Buffer) { atomic.StorePointer(t.place(), unsafe.Pointer(b)) }
+// setBuffer replaces the buffer. The caller holds the lock, and then the reference to the old one.
+func (t *Tensor) setBuffer(b *device.Buffer) { atomic.StorePointer(t.bufferAddr(), unsafe.Pointer(b)) }
 
 func (t *Tensor) errFreed() error {
 	return t.owner.freedError(t.typ.String(), t.computedAt()) // who has the op's name adds it, and the line
@@ -271,7 +271,7 @@ func (t *Tensor) free() {
 	}
 	t.mu.Lock()
 	buf, r := t.buf, t.rows
-	t.put(nil)
+	t.setBuffer(nil)
 	t.rows = nil
 	t.mu.Unlock()
 	if buf != nil {

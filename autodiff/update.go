@@ -61,7 +61,7 @@ func ApplyAll(changes []Change) (errs []error, err error) {
 	}
 	defer func() { // before the locks are given back
 		for k := range all {
-			all[k].drop()
+			all[k].undo()
 		}
 	}()
 	for k := range all {
@@ -241,7 +241,7 @@ func (r *replacing) replace() error {
 			continue
 		}
 		old := t.buf
-		t.put(r.outs[j])
+		t.setBuffer(r.outs[j])
 		_ = old.Release() // the tensor's own reference to the old value
 		if t.owner == nil {
 			t.buf.Disown()
@@ -250,8 +250,8 @@ func (r *replacing) replace() error {
 	return nil
 }
 
-// drop undoes claim, but for what has become a value.
-func (r *replacing) drop() {
+// undo undoes claim, but for what has become a value.
+func (r *replacing) undo() {
 	for _, b := range r.claimed {
 		b.Unclaim()
 	}

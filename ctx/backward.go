@@ -58,7 +58,7 @@ func BackwardWith(c context.Context, o Options, roots ...*autodiff.Tensor) error
 	if err != nil {
 		return p.err("backward", err)
 	}
-	b, err := p.begin(o, edges)
+	b, err := p.newBackward(o, edges)
 	if err != nil {
 		autodiff.Release(first...)
 		return p.err("backward", err)
@@ -74,8 +74,8 @@ func BackwardWith(c context.Context, o Options, roots ...*autodiff.Tensor) error
 	return p.err("backward", b.drive(c))
 }
 
-// begin makes the backward of a root.
-func (p *Pass) begin(o Options, roots []autodiff.Edge) (*backward, error) {
+// newBackward makes the backward of a root.
+func (p *Pass) newBackward(o Options, roots []autodiff.Edge) (*backward, error) {
 	reached := p.reached(roots)
 	p.mu.Lock()
 	defer p.mu.Unlock()

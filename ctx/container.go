@@ -218,7 +218,7 @@ func (ct *Container) HandleCleanup(_ context.Context, id PassID, from WorkerID) 
 	var wg sync.WaitGroup
 	for _, w := range p.others(from) {
 		wg.Go(func() { // also when from no longer waits for the answer: it will not be heard a second time
-			ct.tell(ct.cleanCtx, id, "a pass was left", w, func(c context.Context, w WorkerID) error { return ct.links.SendCleanup(c, w, id) })
+			ct.notify(ct.cleanCtx, id, "a pass was left", w, func(c context.Context, w WorkerID) error { return ct.links.SendCleanup(c, w, id) })
 		})
 	}
 	wg.Wait()

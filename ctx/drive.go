@@ -21,7 +21,7 @@ func (b *backward) drive(c context.Context) error {
 		}
 		a, ok, over, failed := b.poll()
 		if ok {
-			b.do(c, &out, a)
+			b.perform(c, &out, a)
 			continue
 		}
 		if failed != nil && !told {
@@ -44,13 +44,13 @@ func (b *backward) drive(c context.Context) error {
 		b.line.work(1)
 	}
 	out.Wait()
-	err := b.end()
-	b.line.end(err)
+	err := b.leavePass()
+	b.line.seal(err)
 	return err
 }
 
-// end takes the backward out of the pass, with what it found.
-func (b *backward) end() error {
+// leavePass takes the backward out of the pass, with what it found.
+func (b *backward) leavePass() error {
 	b.mu.Lock()
 	b.eng.drop()
 	f := b.failureLocked()
@@ -78,9 +78,9 @@ func (b *backward) poll() (a action, ok, over bool, failed *Failure) {
 	return a, ok, b.eng.finished(), b.failureLocked()
 }
 
-// do performs one action. Gradients leave on goroutines of their own, so that communication
+// perform performs one action. Gradients leave on goroutines of their own, so that communication
 // overlaps computation; so do large nodes that are not alone.
-func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
+func (b *backward) perform(c context.Context, out *sync.WaitGroup, a action) {
 	if a.recv != nil { // before the backward can count as done here
 		if err := a.recv.node.RunHooks(a.grads); err != nil {
 			autodiff.Release(a.grads...)
@@ -107,12 +107,12 @@ func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 	case a.leaf == nil && b.beside(a.node):
 		b.line.work(1)
 		out.Go(func() {
-			b.run(a)
+			b.computeGradients(a)
 			b.line.work(-1)
 			b.poke()
 		})
 	default:
-		b.run(a)
+		b.computeGradients(a)
 	}
 }
 
@@ -147,8 +147,8 @@ func (b *backward) beside(n *autodiff.Node) bool {
 	return b.eng.task.Ready() > 0
 }
 
-// run computes the gradients of a node's inputs, or accumulates a leaf's.
-func (b *backward) run(a action) {
+// computeGradients computes the gradients of a node's inputs, or accumulates a leaf's.
+func (b *backward) computeGradients(a action) {
 	if a.leaf != nil {
 		var err error
 		if a.grads[0] != nil {

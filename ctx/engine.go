@@ -43,7 +43,7 @@ func newEngine(roots []autodiff.Edge, sends map[MessageID]*sendFunction, recvs m
 // start is the event that the roots' first gradients are there.
 func (e *engine) start(roots []autodiff.Edge, grads []*autodiff.Tensor) {
 	for i, r := range roots {
-		e.check(e.task.Deliver(r, grads[i]))
+		e.verify(e.task.Deliver(r, grads[i]))
 	}
 }
 
@@ -69,7 +69,7 @@ func (e *engine) arrived(id MessageID, grads []*autodiff.Tensor) error {
 		}
 	}
 	err := e.task.Start(s.node, grads)
-	e.check(err)
+	e.verify(err)
 	return err
 }
 
@@ -97,22 +97,22 @@ func (e *engine) ran(n *autodiff.Node, outs []*autodiff.Tensor, err error) {
 	e.work--
 	if err != nil || e.err != nil {
 		autodiff.Release(outs...)
-		e.check(err)
+		e.verify(err)
 		return
 	}
-	e.check(e.task.Finish(n, outs))
+	e.verify(e.task.Complete(n, outs))
 }
 
 // done is the event that a leaf took its gradient, or that a peer answered.
 func (e *engine) done(err error) {
 	e.work--
-	e.check(err)
+	e.verify(err)
 }
 
 // fail is the event that the backward cannot go on; the first cause is kept.
-func (e *engine) fail(err error) { e.check(err) }
+func (e *engine) fail(err error) { e.verify(err) }
 
-func (e *engine) check(err error) {
+func (e *engine) verify(err error) {
 	if err != nil && e.err == nil {
 		e.err = err
 	}

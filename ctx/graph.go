@@ -198,25 +198,25 @@ type describer struct {
 
 func (d *describer) describe(sends []*sendFunction, recorded []*autodiff.Node, roots []autodiff.Edge) {
 	for _, s := range sends {
-		d.add(s.node)
+		d.visit(s.node)
 	}
 	for _, n := range recorded {
-		d.add(n)
+		d.visit(n)
 	}
 	for _, r := range slices.SortedFunc(maps.Values(d.recvs), func(a, b *recvFunction) int { return cmp.Compare(a.id, b.id) }) {
-		d.add(r.node) // which nothing read
+		d.visit(r.node) // which nothing read
 	}
 	for _, e := range roots {
 		if e.Node != nil {
-			d.add(e.Node)
+			d.visit(e.Node)
 			d.part.Nodes[d.place[e.Node]].Root = true
 		}
 	}
 }
 
-// add puts a node into the part, and before it all that it reads. It keeps its own stack: chains
+// visit puts a node into the part, and before it all that it reads. It keeps its own stack: chains
 // may be long.
-func (d *describer) add(n *autodiff.Node) {
+func (d *describer) visit(n *autodiff.Node) {
 	stack := []*autodiff.Node{n}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]

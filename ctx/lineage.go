@@ -57,9 +57,9 @@ func (l *lineage) add(id MessageID, parents []MessageID) {
 	}
 }
 
-// tell gives the past of a message with these parents, as a worker needs it that knows for certain
-// only what it made or told.
-func (l *lineage) tell(to WorkerID, parents []MessageID) Lineage {
+// summarize gives the past of a message with these parents, as a worker needs it that knows for
+// certain only what it made or told.
+func (l *lineage) summarize(to WorkerID, parents []MessageID) Lineage {
 	past := Lineage{Parents: parents}
 	for next, unseen := 0, parents; ; next++ {
 		for _, id := range unseen {

@@ -42,7 +42,7 @@ func (k *talk) send() {
 	k.parents[id] = slices.Clone(parents)
 	parents = k.know[from].reduce(parents)
 	k.know[from].add(id, parents)
-	k.flying = append(k.flying, flight{id, from, to, k.know[from].tell(to, parents)})
+	k.flying = append(k.flying, flight{id, from, to, k.know[from].summarize(to, parents)})
 }
 
 func (k *talk) arrive(t *testing.T) {
@@ -127,11 +127,11 @@ func TestALongLoopOfCallsTellsOfItsLastSteps(t *testing.T) {
 		parents := a.reduce(slices.Clone(results))
 		require.LessOrEqual(t, len(parents), 1, "the last result stands for those before")
 		a.add(call, parents)
-		past := a.tell(1, parents)
+		past := a.summarize(1, parents)
 		require.Empty(t, past.Ancestors, "the callee made them")
 		require.NoError(t, b.learn(0, call, past))
 		b.add(answer, []MessageID{call})
-		require.NoError(t, a.learn(1, answer, b.tell(0, []MessageID{call})))
+		require.NoError(t, a.learn(1, answer, b.summarize(0, []MessageID{call})))
 		if results = append(results, answer); len(results) > 2 {
 			results = results[1:]
 		}

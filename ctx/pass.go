@@ -282,7 +282,7 @@ func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*aut
 	put(&p.sends, id, s)
 	parents = p.past.reduce(parents)
 	p.past.add(id, parents)
-	return p.past.tell(to, parents), nil
+	return p.past.summarize(to, parents), nil
 }
 
 // reached lists the messages whose tensors those of the edges were computed from here.

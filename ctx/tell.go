@@ -29,7 +29,7 @@ func (ct *Container) spread(id PassID, news string, to []WorkerID, send func(c c
 		}
 		go func() {
 			defer ct.done()
-			ct.tell(ct.cleanCtx, id, news, w, send)
+			ct.notify(ct.cleanCtx, id, news, w, send)
 		}()
 	}
 }
@@ -54,9 +54,9 @@ func (ct *Container) done() {
 	}
 }
 
-// tell brings news to one worker. A message that gets lost is sent again; so is one that fails,
+// notify brings news to one worker. A message that gets lost is sent again; so is one that fails,
 // unless the worker is lost.
-func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID, send func(c context.Context, w WorkerID) error) {
+func (ct *Container) notify(c context.Context, id PassID, news string, w WorkerID, send func(c context.Context, w WorkerID) error) {
 	for try, pause := 0, firstPause; ; try, pause = try+1, 2*pause {
 		once, cancel := context.WithTimeout(c, tryTimeout)
 		err := send(once, w)

@@ -93,8 +93,8 @@ func (t *timeline) whatLocked() string {
 	return fmt.Sprintf("%s … %s (%d in all)", t.first, t.last, t.ran)
 }
 
-// end closes the timeline.
-func (t *timeline) end(err error) {
+// seal closes the timeline.
+func (t *timeline) seal(err error) {
 	if t == nil {
 		return
 	}

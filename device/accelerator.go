@@ -171,7 +171,7 @@ func (d *Accelerator) put(b *block) {
 	}
 }
 
-func (d *Accelerator) discard(b *block)   { d.garbage.add(int64(b.class)) }
+func (d *Accelerator) discard(b *block)   { d.garbage.grow(int64(b.class)) }
 func (d *Accelerator) collected(b *block) { d.garbage.sub(int64(b.class)) }
 
 func (d *Accelerator) forget(n int) {
@@ -309,7 +309,7 @@ func (d *Accelerator) Stats() Stats {
 // Close is [Device.Close]. The memory itself is closed with the last buffer. To close again does
 // nothing.
 func (d *Accelerator) Close() error {
-	for _, b := range d.pool.close() {
+	for _, b := range d.pool.drain() {
 		d.give(b)
 	}
 	d.mu.Lock()

@@ -143,14 +143,14 @@ func (b *Buffer) Release() error {
 			continue
 		}
 		if n == 0 {
-			b.end()
+			b.giveBack()
 		}
 		return nil
 	}
 }
 
-// end gives the memory back.
-func (b *Buffer) end() {
+// giveBack gives the memory back.
+func (b *Buffer) giveBack() {
 	disowned := atomic.LoadUint32(&b.left) != 0
 	if !disowned {
 		b.dev().forget(b.n)

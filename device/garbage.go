@@ -18,7 +18,7 @@ type garbage struct {
 // was, for another look.
 const nudgeBytes = 64 << 20
 
-func (g *garbage) add(n int64) {
+func (g *garbage) grow(n int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held += n

@@ -100,7 +100,7 @@ func (m *memory) put(b *block) {
 
 func (m *memory) discard(b *block) {
 	if !b.onHeap() {
-		m.garbage.add(int64(b.class))
+		m.garbage.grow(int64(b.class))
 	}
 }
 
@@ -193,6 +193,6 @@ func (m *memory) Close() error {
 	if m.isHost() {
 		return nil // the host's memory stays for as long as the process
 	}
-	m.pool.close()
+	m.pool.drain()
 	return nil
 }

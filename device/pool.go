@@ -154,8 +154,8 @@ func (p *pool) stats() Stats {
 	return Stats{Pooled: p.blocks, PooledBytes: p.bytes, Allocs: p.allocs, Reused: p.reused, SharedBytes: p.shared.bytes}
 }
 
-// close gives what was kept; nothing is kept any more.
-func (p *pool) close() []*block {
+// drain gives what was kept; nothing is kept any more.
+func (p *pool) drain() []*block {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()

@@ -31,8 +31,8 @@ func spareFor(m Memory) spare {
 	return spare{max: size / spareShare, class: map[int]int{}}
 }
 
-// begin says whether another of a class may be made, which it counts.
-func (s *spare) begin(class int) bool {
+// reserve says whether another of a class may be made, which it counts.
+func (s *spare) reserve(class int) bool {
 	if s.full || s.class[class] == mostSpare || class > s.max-s.bytes {
 		return false
 	}
@@ -65,7 +65,7 @@ func (p *pool) more(class int) (may, spare bool) {
 	if len(p.free[class]) == 0 {
 		return true, false
 	}
-	may = p.spare.begin(class)
+	may = p.spare.reserve(class)
 	return may, may
 }
 

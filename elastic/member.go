@@ -123,7 +123,7 @@ func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
 		return nil, fmt.Errorf("elastic: file %d, by which the agent tells this worker its place: %w; what starts this program has to hand that file on, as Python's subprocess does with pass_fds=[%[1]d]", n, err)
 	}
 	first := make(chan struct{})
-	go m.read(m.file, first)
+	go m.receivePlaces(m.file, first)
 	select {
 	case <-first:
 	case <-m.done:
@@ -135,8 +135,8 @@ func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
 	return m, nil
 }
 
-// read takes places until the agent is gone.
-func (m *Membership) read(from io.Reader, first chan struct{}) {
+// receivePlaces takes places until the agent is gone.
+func (m *Membership) receivePlaces(from io.Reader, first chan struct{}) {
 	defer close(m.done)
 	lines := bufio.NewScanner(from)
 	for lines.Scan() {

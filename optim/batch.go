@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// turn is a step of one parameter. Its parameter is locked from [batch.add] until [batch.finish].
+// turn is a step of one parameter. Its parameter is locked from [batch.lockState] until
+// [batch.finish].
 type turn struct {
 	p *parameter
 	u kernels.Update
@@ -28,8 +29,8 @@ type batch struct {
 	errs  []error
 }
 
-// add locks the parameter and makes what state it lacks.
-func (b *batch) add(t turn) {
+// lockState locks the parameter and makes what state it lacks.
+func (b *batch) lockState(t turn) {
 	t.p.mu.Lock()
 	if t.p.Steps == 0 {
 		t.p.Slots = nil // an earlier first step may have failed at another rate
@@ -72,11 +73,11 @@ func (b *batch) finish() error {
 			}
 		}
 	}
-	single, err := b.run(b.together())
+	single, err := b.stepGroups(b.together())
 	if err != nil {
 		return b.full(err)
 	}
-	if _, err = b.run(single); err != nil {
+	if _, err = b.stepGroups(single); err != nil {
 		for _, g := range single {
 			b.failed(g[0], err)
 		}
@@ -95,9 +96,9 @@ func (b *batch) full(err error) error {
 	return fmt.Errorf("%w: no parameter was stepped: %w", ErrStep, err)
 }
 
-// run steps groups of turns. It gives the turns, each alone, of those that cannot be stepped
+// stepGroups steps groups of turns. It gives the turns, each alone, of those that cannot be stepped
 // together. Where memory runs out it steps none, and gives err.
-func (b *batch) run(groups [][]turn) (single [][]turn, err error) {
+func (b *batch) stepGroups(groups [][]turn) (single [][]turn, err error) {
 	changes, of := make([]autodiff.Change, 0, len(groups)), make([][]turn, 0, len(groups))
 	for _, g := range groups {
 		c, err := change(g)

@@ -97,7 +97,7 @@ func newDistributed(c context.Context, groups []Group[Param]) (*Distributed, err
 		return nil, err
 	}
 	d := &Distributed{groups: rules}
-	d.begin(rules)
+	d.reset(rules)
 	requests, err := d.divide(c, groups)
 	if err != nil {
 		return nil, err

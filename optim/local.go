@@ -82,7 +82,7 @@ func rulesOf[P any](groups []Group[P]) ([]kernels.Update, error) {
 // newOptimizer makes an optimizer of rules and names that were checked.
 func newOptimizer(rules []kernels.Update, params [][]*autodiff.Tensor, names [][]string) (*Local, error) {
 	o := &Local{groups: rules, of: map[*autodiff.Tensor]bool{}}
-	o.begin(rules)
+	o.reset(rules)
 	for g, ts := range params {
 		for k, t := range ts {
 			p := &parameter{of: t, group: g, called: called{number: len(o.params)}}
@@ -158,7 +158,7 @@ func (o *Local) step(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) erro
 		u := o.groups[p.group]
 		u.LR = how.LR[p.group]
 		u.Scale *= how.Factor
-		b.add(turn{p, u, g})
+		b.lockState(turn{p, u, g})
 	}
 	return b.finish()
 }

@@ -19,7 +19,7 @@ type rates struct {
 	advanced int
 }
 
-func (r *rates) begin(groups []kernels.Update) {
+func (r *rates) reset(groups []kernels.Update) {
 	for _, u := range groups {
 		r.base = append(r.base, u.LR)
 	}

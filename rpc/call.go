@@ -66,7 +66,7 @@ type outbound struct {
 // start counts a request as outstanding and packs it. What it gives must be run; it fails with the
 // error for the user.
 func (w *Worker) start(c context.Context, to string, r request) (*outbound, error) {
-	if err := w.begin(); err != nil {
+	if err := w.countWork(); err != nil {
 		return nil, w.wrap(to, r.name, err)
 	}
 	o := w.calls.outbound()
@@ -81,7 +81,7 @@ func (w *Worker) start(c context.Context, to string, r request) (*outbound, erro
 		err = o.packUp(r)
 	}
 	if err != nil {
-		o.end(err)
+		o.conclude(err)
 		return nil, w.wrap(to, r.name, err)
 	}
 	return o, nil
@@ -117,8 +117,8 @@ func (o *outbound) count(r request) {
 	o.began = o.w.calls.clock.Now()
 }
 
-// end counts how the call ended and lets go of everything; o is somebody else's afterwards.
-func (o *outbound) end(err error) {
+// conclude counts how the call ended and lets go of everything; o is somebody else's afterwards.
+func (o *outbound) conclude(err error) {
 	w := o.w
 	o.stats.Observe(w.calls.clock.Now() - o.began)
 	o.stats.End(outcomeOf(err))
@@ -216,10 +216,10 @@ func left(c context.Context) time.Duration {
 	return 0
 }
 
-// run sends the request and stores the answer's value in what out points to; a nil out takes no
-// value.
-func (o *outbound) run(result *codec.Codec, out any) (err error) {
-	defer func() { o.end(err) }()
+// sendAndWait sends the request and stores the answer's value in what out points to; a nil out
+// takes no value.
+func (o *outbound) sendAndWait(result *codec.Codec, out any) (err error) {
+	defer func() { o.conclude(err) }()
 	if result != nil && result.Refers() {
 		o.h.Ticket = o.w.refs.ticket(o.p)
 	}
@@ -258,7 +258,7 @@ func (o *outbound) roundTrip(result *codec.Codec, out any) (err error) {
 	if err != nil {
 		return err
 	}
-	reply, err := exchange(c, link, &o.m, w.place)
+	reply, err := exchange(c, link, &o.m, w.bufferOn)
 	if err != nil {
 		return p.Explain(c, err)
 	}
@@ -287,8 +287,8 @@ func (w *Worker) remote(c context.Context, to string, r request) *ref {
 	ref := w.refs.newRef(keep.hold, keep.id, false)
 	ref.state.users = 1 // the call: the share is not given back while it is under way
 	w.calls.pool.Do(func() {
-		err := o.run(nil, nil)
-		ref.settle(keep.end(w, err))
+		err := o.sendAndWait(nil, nil)
+		ref.resolve(keep.end(w, err))
 		ref.unpin()
 	})
 	return ref
@@ -300,5 +300,5 @@ func (w *Worker) fetch(c context.Context, r *ref, result *codec.Codec, out any) 
 	if err != nil {
 		return err
 	}
-	return o.run(result, out)
+	return o.sendAndWait(result, out)
 }

@@ -46,7 +46,7 @@ func (c *callContext) full() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner == nil {
-		c.begin()
+		c.arm()
 		if c.over {
 			c.cancel()
 		}
@@ -54,9 +54,9 @@ func (c *callContext) full() context.Context {
 	return c.inner
 }
 
-// begin makes the context. Its cause is a [CancelError] where the call was not answered before it
+// arm makes the context. Its cause is a [CancelError] where the call was not answered before it
 // ended.
-func (c *callContext) begin() {
+func (c *callContext) arm() {
 	stream := c.s.Context()
 	inner, cancel := context.WithCancelCause(context.Background())
 	unhook := context.AfterFunc(stream, func() { cancel(c.streamOver(context.Cause(stream))) })
@@ -67,8 +67,8 @@ func (c *callContext) begin() {
 	}
 }
 
-// end cancels the context.
-func (c *callContext) end() {
+// stop cancels the context.
+func (c *callContext) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true

@@ -143,7 +143,7 @@ func (cfg Config) prepare() (*prepared, error) {
 		bad("a dynamic world needs a Store")
 	}
 	if p.Store != nil || p.Dynamic {
-		if err := p.place(); err != nil {
+		if err := p.checkPlace(); err != nil {
 			bad("%w", err)
 		}
 	}
@@ -214,8 +214,8 @@ func (cfg Config) prepare() (*prepared, error) {
 	return p, nil
 }
 
-// place checks the rank and the world size, and fills in the name that follows from them.
-func (p *prepared) place() error {
+// checkPlace checks the rank and the world size, and fills in the name that follows from them.
+func (p *prepared) checkPlace() error {
 	if p.Dynamic {
 		if p.WorldSize != 0 || p.Rank < 0 || p.Rank >= membership.MaxWorld {
 			return fmt.Errorf("world size %d, rank %d in a dynamic world; expected 0, and 0 to %d", p.WorldSize, p.Rank, membership.MaxWorld-1)

@@ -96,8 +96,8 @@ func (cs *calling) askWith(c context.Context, p *membership.Peer, m *transport.M
 	return h, cs.parseReply(reply, h)
 }
 
-// place gives arriving tensors their buffers, on the device that the sender's map named.
-func (w *Worker) place(id device.ID, bytes int) (*device.Buffer, error) {
+// bufferOn gives arriving tensors their buffers, on the device that the sender's map named.
+func (w *Worker) bufferOn(id device.ID, bytes int) (*device.Buffer, error) {
 	d, err := w.devices.Get(id)
 	if err != nil {
 		return nil, err

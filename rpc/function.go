@@ -162,7 +162,7 @@ func (f *Func[In, Out]) Call(c context.Context, to string, in In) (out Out, err 
 	if err != nil {
 		return out, err
 	}
-	err = o.run(f.out, &out)
+	err = o.sendAndWait(f.out, &out)
 	return out, err
 }
 
@@ -191,13 +191,13 @@ func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] 
 	}
 	future := &Future[Out]{what: f.name, on: to}
 	if err != nil {
-		future.settle(nil, err)
+		future.resolve(nil, err)
 		return future
 	}
 	w.calls.pool.Do(func() {
 		var out Out
-		err := o.run(f.out, &out)
-		future.settle(&out, err)
+		err := o.sendAndWait(f.out, &out)
+		future.resolve(&out, err)
 	})
 	return future
 }
@@ -275,7 +275,7 @@ func (m *Method[T, In, Out]) Async(c context.Context, on RRef[T], in In) *Future
 	to, err := m.owner(c, on)
 	if err != nil {
 		f := &Future[Out]{what: m.Name()}
-		f.settle(nil, err)
+		f.resolve(nil, err)
 		return f
 	}
 	return m.f.Async(c, to, methodArgs[T, In]{on, in})

@@ -31,8 +31,8 @@ type pending interface {
 	result() (any, error)
 }
 
-// settle gives the result, once. A nil value is the zero value. It runs the callbacks.
-func (f *Future[T]) settle(v *T, err error) bool {
+// resolve gives the result, once. A nil value is the zero value. It runs the callbacks.
+func (f *Future[T]) resolve(v *T, err error) bool {
 	f.mu.Lock()
 	if f.over {
 		f.mu.Unlock()
@@ -136,18 +136,18 @@ func NewPromise[T any](what string) *Promise[T] { return &Promise[T]{&Future[T]{
 func (p *Promise[T]) Future() *Future[T] { return p.f }
 
 // Resolve gives the value. A second Resolve or Fail changes nothing and fails with ErrResolved.
-func (p *Promise[T]) Resolve(v T) error { return p.settle(&v, nil) }
+func (p *Promise[T]) Resolve(v T) error { return p.resolve(&v, nil) }
 
 // Fail gives an error in place of the value.
 func (p *Promise[T]) Fail(err error) error {
 	if err == nil {
 		err = fmt.Errorf("%s failed without an error", p.f.what)
 	}
-	return p.settle(nil, err)
+	return p.resolve(nil, err)
 }
 
-func (p *Promise[T]) settle(v *T, err error) error {
-	if !p.f.settle(v, err) {
+func (p *Promise[T]) resolve(v *T, err error) error {
+	if !p.f.resolve(v, err) {
 		return fmt.Errorf("%w: %v", ErrResolved, p.f)
 	}
 	return nil
@@ -169,7 +169,7 @@ func Handle[A, B any](f *Future[A], fn func(A, error) (B, error)) *Future[B] {
 	out := &Future[B]{what: "what follows " + f.String()}
 	f.OnDone(func(a A, err error) {
 		b, err := guarded(func() (B, error) { return fn(a, err) })
-		out.settle(&b, err)
+		out.resolve(&b, err)
 	})
 	return out
 }
@@ -179,7 +179,7 @@ func ThenAsync[A, B any](f *Future[A], fn func(A) (*Future[B], error)) *Future[B
 	out := &Future[B]{what: "what follows " + f.String()}
 	f.OnDone(func(a A, err error) {
 		if err != nil {
-			out.settle(nil, err)
+			out.resolve(nil, err)
 			return
 		}
 		next, err := guarded(func() (*Future[B], error) { return fn(a) })
@@ -187,10 +187,10 @@ func ThenAsync[A, B any](f *Future[A], fn func(A) (*Future[B], error)) *Future[B
 			err = fmt.Errorf("%v: neither a future nor an error", out)
 		}
 		if err != nil {
-			out.settle(nil, err)
+			out.resolve(nil, err)
 			return
 		}
-		next.OnDone(func(b B, err error) { out.settle(&b, err) })
+		next.OnDone(func(b B, err error) { out.resolve(&b, err) })
 	})
 	return out
 }
@@ -210,7 +210,7 @@ func All[T any](fs ...*Future[T]) *Future[[]T] {
 	out := &Future[[]T]{what: fmt.Sprintf("%d futures", len(fs))}
 	values := make([]T, len(fs))
 	if len(fs) == 0 {
-		out.settle(&values, nil)
+		out.resolve(&values, nil)
 	}
 	var mu sync.Mutex
 	missing := len(fs)
@@ -222,9 +222,9 @@ func All[T any](fs ...*Future[T]) *Future[[]T] {
 			last := missing == 0
 			mu.Unlock()
 			if err != nil {
-				out.settle(nil, err)
+				out.resolve(nil, err)
 			} else if last {
-				out.settle(&values, nil)
+				out.resolve(&values, nil)
 			}
 		})
 	}

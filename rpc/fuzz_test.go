@@ -165,7 +165,7 @@ func FuzzRequests(f *testing.F) {
 		defer m.Release()
 		s, err := link.Open(c)
 		require.NoError(t, err)
-		reply, err := converse(c, s, m, ws[0].place)
+		reply, err := converse(c, s, m, ws[0].bufferOn)
 		s.Reset(err)
 		if err == nil {
 			reply.Release()

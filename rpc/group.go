@@ -112,7 +112,7 @@ func (w *Worker) gather(c context.Context, value []byte, names []string) (map[st
 	if !slices.Contains(names, w.name) {
 		return nil, fmt.Errorf("%w: this worker is not of the group %v", ErrArguments, names)
 	}
-	in := gathering{Key: w.groups.next(fmt.Sprintf("%x", sum.Sum(nil))), Names: names, From: w.name, Value: value}
+	in := gathering{Key: w.groups.nextKey(fmt.Sprintf("%x", sum.Sum(nil))), Names: names, From: w.name, Value: value}
 	c, cancel := w.deadline(c)
 	if cancel != nil {
 		defer cancel()
@@ -140,8 +140,8 @@ type participant struct {
 	promise *Promise[map[string][]byte]
 }
 
-// next is the key of the group's next gathering.
-func (g *groups) next(group string) string {
+// nextKey is the key of the group's next gathering.
+func (g *groups) nextKey(group string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.times == nil {
@@ -157,7 +157,7 @@ func (g *groups) join(c context.Context, in gathering) (*Future[map[string][]byt
 		return nil, fmt.Errorf("%w: %s is not of the group %v", ErrArguments, in.From, in.Names)
 	}
 	me := &participant{in.Value, NewPromise[map[string][]byte]("a gathering")}
-	all, err := g.add(in, me)
+	all, err := g.gather(in, me)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +172,8 @@ func (g *groups) join(c context.Context, in gathering) (*Future[map[string][]byt
 	return me.promise.Future(), nil
 }
 
-// add gives everybody when the last has come.
-func (g *groups) add(in gathering, me *participant) (map[string]*participant, error) {
+// gather gives everybody when the last has come.
+func (g *groups) gather(in gathering, me *participant) (map[string]*participant, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.open == nil {

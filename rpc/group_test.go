@@ -159,17 +159,17 @@ func TestALeaderBoundsTheGatheringsThatWait(t *testing.T) {
 	in := gathering{Names: []string{"a", "b"}, From: "a"}
 	for i := range maxGatherings {
 		in.Key = fmt.Sprint(i)
-		_, err := g.add(in, &participant{})
+		_, err := g.gather(in, &participant{})
 		require.NoError(t, err)
 	}
 	in.Key = "one more"
-	_, err := g.add(in, &participant{})
+	_, err := g.gather(in, &participant{})
 	require.ErrorIs(t, err, ErrBusy)
 	in.Key = "7"
-	_, err = g.add(in, &participant{})
+	_, err = g.gather(in, &participant{})
 	require.ErrorContains(t, err, "has come to this gathering before")
 	in.From = "b"
-	all, err := g.add(in, &participant{})
+	all, err := g.gather(in, &participant{})
 	require.NoError(t, err)
 	require.Len(t, all, 2, "a gathering that waits already can still be completed")
 }

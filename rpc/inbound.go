@@ -63,11 +63,11 @@ func (sv *serving) serveCall(p *membership.Peer, s transport.Stream, m *transpor
 	in.start(in.h.Timeout)
 	runs, refused := sv.gate.Arrive(p.Rank, in)
 	if runs {
-		in.run()
+		in.execute()
 		return
 	}
 	if refused != in {
-		in.wait()
+		in.queueForTurn()
 	}
 	if refused != nil {
 		running, queued := sv.gate.Bounds()
@@ -76,8 +76,8 @@ func (sv *serving) serveCall(p *membership.Peer, s transport.Stream, m *transpor
 	}
 }
 
-// wait gives the call up where it ends before its turn has come.
-func (in *inbound) wait() {
+// queueForTurn gives the call up where it ends before its turn has come.
+func (in *inbound) queueForTurn() {
 	stop := context.AfterFunc(in.full(), func() {
 		if in.w.serving.gate.Leave(in.p.Rank, in) {
 			in.refuse(fmt.Errorf("waiting for its turn: %w", ctx.AsTimeout(context.Cause(in.full()))))
@@ -91,11 +91,11 @@ func (in *inbound) wait() {
 // refuse answers a call that never ran.
 func (in *inbound) refuse(err error) {
 	in.err = err
-	in.close(in.w.serving.reply(in.s, &wire.ReplyHeader{}, nil, err))
+	in.letGo(in.w.serving.reply(in.s, &wire.ReplyHeader{}, nil, err))
 }
 
-// close lets go of everything. err says why the stream cannot end in good order.
-func (in *inbound) close(err error) {
+// letGo lets go of everything. err says why the stream cannot end in good order.
+func (in *inbound) letGo(err error) {
 	in.count(err)
 	in.mu.Lock()
 	if in.unhook != nil {
@@ -105,7 +105,7 @@ func (in *inbound) close(err error) {
 	if in.leave != nil {
 		in.leave()
 	}
-	in.end()
+	in.stop()
 	in.m.Release()
 	in.s.Reset(err)
 	in.w.load.Finish()
@@ -132,17 +132,17 @@ func (in *inbound) endSpan() {
 	in.w.calls.trace.End(in.span, trace.Callee, kind, in.h.Function, in.p.Name, in.h.PassID(), in.err)
 }
 
-// next frees the place of a call that ran.
-func (sv *serving) next() {
+// freePlace frees the place of a call that ran.
+func (sv *serving) freePlace() {
 	w := sv.w
 	if in, ok := sv.gate.Done(); ok {
-		w.calls.pool.Do(in.run)
+		w.calls.pool.Do(in.execute)
 	}
 }
 
-// run runs the function on this goroutine, and answers where the result is there.
-func (in *inbound) run() {
-	defer in.w.serving.next()
+// execute runs the function on this goroutine, and answers where the result is there.
+func (in *inbound) execute() {
+	defer in.w.serving.freePlace()
 	in.began = in.w.calls.clock.Now()
 	ran := false
 	defer func() { // a function that ends its goroutine
@@ -191,7 +191,7 @@ func (in *inbound) finish(out any, err error) {
 			in.made(nil, err)
 			end = errors.Join(err, in.w.serving.reply(in.s, &wire.ReplyHeader{}, nil, err))
 		}
-		in.close(end)
+		in.letGo(end)
 	}()
 	end = in.answer(out, err)
 	answered = true

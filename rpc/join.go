@@ -36,7 +36,7 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rpc: join: %w", err)
 	}
-	if err = p.place(); err != nil {
+	if err = p.checkPlace(); err != nil {
 		err = fmt.Errorf("%w: %w", ErrConfig, err)
 	} else {
 		err = p.network()

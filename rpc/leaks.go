@@ -58,8 +58,8 @@ func (w *Worker) References() References {
 // Owned is the number of values that this worker keeps for references.
 func (w *Worker) Owned() int { return w.References().Owners }
 
-// settle gives back what this worker holds of others and waits until these hold nothing of it.
-func (rs *references) settle(c context.Context) error {
+// drain gives back what this worker holds of others and waits until these hold nothing of it.
+func (rs *references) drain(c context.Context) error {
 	for {
 		rs.do((*refs.Machine).ReleaseAll)
 		rs.mu.Lock()

@@ -78,7 +78,7 @@ func (rs *references) do(event func(m *refs.Machine, now time.Time)) {
 	}
 	rs.mu.Unlock()
 	for i, ref := range settled {
-		ref.settle(rs.why(ref.id.Owner, errs[i]))
+		ref.resolve(rs.why(ref.id.Owner, errs[i]))
 	}
 	for _, a := range todo {
 		if a.Kind == refs.Send {

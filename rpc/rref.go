@@ -129,8 +129,8 @@ func (rs *references) drop(h refs.Hold, state *refState) {
 	}
 }
 
-// settle ends the wait for the value.
-func (r *ref) settle(err error) {
+// resolve ends the wait for the value.
+func (r *ref) resolve(err error) {
 	r.state.err = err
 	close(r.ready)
 }

@@ -43,7 +43,7 @@ func newServing(w *Worker, p *prepared) *serving {
 // need the others.
 func (sv *serving) serveStream(p *membership.Peer, s transport.Stream) {
 	w := sv.w
-	m, err := s.Recv(context.Background(), w.place) // ends with the stream, and with the link
+	m, err := s.Recv(context.Background(), w.bufferOn) // ends with the stream, and with the link
 	if err != nil {
 		if err != io.EOF && !ended(err) { // what arrived cannot be taken; the peer deserves to hear why
 			err = sv.reply(s, &wire.ReplyHeader{}, nil, err)
@@ -213,7 +213,7 @@ func (sv *serving) serveFetch(p *membership.Peer, s transport.Stream, m *transpo
 		return refuse(err)
 	}
 	own.start(h.Timeout)
-	defer own.end()
+	defer own.stop()
 	var c context.Context = own
 	if h.Pass != nil {
 		own.pass = h.PassID()

@@ -138,8 +138,8 @@ func (w *Worker) wrap(peer, function string, err error) error {
 	return &Error{w.name, peer, function, err}
 }
 
-// begin counts a call or a handler as outstanding work; it fails when the worker is gone.
-func (w *Worker) begin() error {
+// countWork counts a call or a handler as outstanding work; it fails when the worker is gone.
+func (w *Worker) countWork() error {
 	if !w.load.Begin() {
 		return ErrLeft
 	}
@@ -153,7 +153,7 @@ func (sv *serving) beginFor(kind uint8) error {
 	if kind == wire.KindCall && w.load.Leaving() {
 		return fmt.Errorf("%w: %s is about to", ErrPeerLeft, w.name)
 	}
-	return w.begin()
+	return w.countWork()
 }
 
 // Settle waits until every clean-up of a left pass that this worker began was answered.
@@ -190,7 +190,7 @@ func (w *Worker) settleAll(c context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("these workers have not come to leave, or are still served: %v: %w", staying, err), w.refs.leaks())
 	}
-	if err := errors.Join(w.losses(), w.refs.settle(c)); err != nil {
+	if err := errors.Join(w.losses(), w.refs.drain(c)); err != nil {
 		return err
 	}
 	return w.members.AwaitTold(c)
@@ -230,11 +230,11 @@ func (w *Worker) losses() error {
 // Close ends this worker at once: calls fail with ErrLeft, peers see it leave. It is idempotent and
 // returns when all its goroutines have ended; a handler that ignores its context holds it up.
 func (w *Worker) Close() (err error) {
-	w.over.Do(func() { err = w.close() })
+	w.over.Do(func() { err = w.shutDown() })
 	return err
 }
 
-func (w *Worker) close() error {
+func (w *Worker) shutDown() error {
 	w.load.Close()
 	w.members.Close()
 	w.end(ErrLeft)

@@ -127,8 +127,11 @@ func (h *house) comments(set *token.FileSet, path string, lines []string, f *ast
 			at := set.PositionFor(c.Pos(), false)
 			for k, text := range strings.Split(c.Text, "\n") {
 				line := lines[at.Line-1+k]
-				if k == 0 && strings.TrimSpace(line[:at.Column-1]) != "" || strings.HasPrefix(text, "//go:") || strings.Contains(text, "://") {
+				switch {
+				case k == 0 && strings.TrimSpace(line[:at.Column-1]) != "": // behind code
 					continue
+				case strings.HasPrefix(text, "//go:"), strings.HasPrefix(text, "//\t"), strings.HasPrefix(g.List[0].Text, "// Output:"), strings.Contains(text, "://"):
+					continue // not prose
 				}
 				if n := utf8.RuneCountInString(strings.TrimRight(line, "\r")); n > mostColumns {
 					h.wide = append(h.wide, fmt.Sprintf("%s:%d: a comment of %d columns; at most %d", path, at.Line+k, n, mostColumns))

@@ -18,18 +18,18 @@ import (
 // ErrImport says that something of Gorgonia's cannot be imported.
 var ErrImport = errors.New("cannot be taken from Gorgonia")
 
-// From makes a function of a graph that was built with Gorgonia's own functions, so that an existing
-// model runs and trains here, on any device and across workers. Its arguments are inputs, data and
-// parameters alike, and its results are outputs; it is a Func as those of [autodiff.Define], but
-// takes only tensors of exactly the dtypes and shapes that the inputs have in the graph (an int of
-// Gorgonia's is an int64). [FromParams] makes the parameters' tensors.
+// From makes a function of a graph that was built with Gorgonia's own functions, so that an
+// existing model runs and trains here, on any device and across workers. Its arguments are inputs,
+// data and parameters alike, and its results are outputs; it is a Func as those of
+// [autodiff.Define], but takes only tensors of exactly the dtypes and shapes that the inputs have
+// in the graph (an int of Gorgonia's is an int64). [FromParams] makes the parameters' tensors.
 //
 // Inputs may be any nodes, also results of ops: the graph is cut there. Constants and other leaves
 // that have a value become part of the function, with a copy of the value they have now. The graph
 // is only read, and not kept: what happens to it later changes nothing.
 //
-// What a graph holds that cannot be imported is an error (ErrImport) that names the op and says what
-// to do. Ops compute what they do on a TapeMachine, but for the gradients of InverseSqrt, of
+// What a graph holds that cannot be imported is an error (ErrImport) that names the op and says
+// what to do. Ops compute what they do on a TapeMachine, but for the gradients of InverseSqrt, of
 // OuterProd and upstream of Dropout(x, 0), which are wrong there, and of Max where several elements
 // are the largest, which share. Dropout draws other numbers, the same for the forward and the
 // backward of a call. BatchNorm in training uses the batch's mean and variance and does not follow

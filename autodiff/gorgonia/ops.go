@@ -88,8 +88,8 @@ func kindOf(op gorgonia.Op) string {
 	return t.Name()
 }
 
-// take finds the builder of an op.
-func (o *opNode) take() (err error) {
+// chooseBuilder finds the builder of an op.
+func (o *opNode) chooseBuilder() (err error) {
 	if own, ok := o.op.(*autodiff.Op); ok {
 		o.build = func(g *autodiff.Graph, in []node) node { return g.Apply(own.Instr, in...) }
 		return nil

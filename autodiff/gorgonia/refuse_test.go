@@ -125,11 +125,11 @@ func TestAnOpWithoutTheFieldThatItWouldBeReadFromIsRefused(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewMatrix(g, tensor.Float64, gorgonia.WithShape(2, 3), gorgonia.WithName("x"))
 	o := &opNode{op: gorgonia.Must(gorgonia.Sum(x, 1)).Op(), in: []kernels.Type{{Dtype: device.Float64, Shape: device.Shape{2, 3}}}}
-	require.NoError(t, o.take())
+	require.NoError(t, o.chooseBuilder())
 	require.Equal(t, []int{1}, o.ints("along"))
 	require.Nil(t, o.ints("across"))
 	require.Zero(t, o.int("across"))
-	require.EqualError(t, o.take(), "gorgonia.sumOp has no field across; is this another version of Gorgonia?")
+	require.EqualError(t, o.chooseBuilder(), "gorgonia.sumOp has no field across; is this another version of Gorgonia?")
 }
 
 func TestAnImportInTheBodyOfAFunctionIsToldSo(t *testing.T) {

@@ -44,7 +44,7 @@ func take(inputs, outputs []*gorgonia.Node) (*imported, error) {
 		return nil, err
 	}
 	r := &reader{imported: t, slot: slot, typ: typ}
-	return t, r.read(order, outputs)
+	return t, r.walk(order, outputs)
 }
 
 // sameGraph checks that the nodes exist and belong together.
@@ -161,8 +161,8 @@ type opNode struct {
 	keyed bool               // and then a random key
 }
 
-// read goes through nodes, operands first. What the function holds gets its place before any step.
-func (r *reader) read(order, outputs []*gorgonia.Node) error {
+// walk goes through nodes, operands first. What the function holds gets its place before any step.
+func (r *reader) walk(order, outputs []*gorgonia.Node) error {
 	for _, n := range order {
 		if _, given := r.slot[n]; given {
 			continue
@@ -218,7 +218,7 @@ func (r *reader) node(n *gorgonia.Node) (err error) {
 	switch v := n.Value(); {
 	case o.build != nil:
 	case len(o.in) > 0:
-		if err := o.take(); err != nil {
+		if err := o.chooseBuilder(); err != nil {
 			return err
 		}
 	case kindOf(o.op) == "randomOp":

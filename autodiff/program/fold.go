@@ -32,11 +32,11 @@ func fold(u *Unit) bool {
 
 // filled is c, repeated.
 func (r *rewriting) filled(t kernels.Type, c float64) (Value, bool) {
-	v, ok := r.do(kernels.Fill{Type: kernels.Type{Dtype: t.Dtype, Shape: device.Shape{}}, C: c})
+	v, ok := r.apply(kernels.Fill{Type: kernels.Type{Dtype: t.Dtype, Shape: device.Shape{}}, C: c})
 	if !ok || len(t.Shape) == 0 {
 		return v, ok
 	}
-	return r.do(kernels.BroadcastTo{Shape: t.Shape}, v)
+	return r.apply(kernels.BroadcastTo{Shape: t.Shape}, v)
 }
 
 // constant is the one number that v consists of, as it is in v's dtype. Integers are no constants
@@ -74,7 +74,7 @@ func (r *rewriting) foldUnary(op kernels.Unary, x Value) (Value, bool) {
 	case op.Fn == kernels.Scale && op.C == 1, op.Fn == kernels.Shift && op.C == 0:
 		return x, true
 	case op.Fn == kernels.Scale && op.C == -1:
-		return r.do(kernels.Unary{Fn: kernels.Neg}, x)
+		return r.apply(kernels.Unary{Fn: kernels.Neg}, x)
 	case !chained:
 	case op.Fn == kernels.Neg && inner.Fn == kernels.Neg, op.Fn == kernels.Relu && inner.Fn == kernels.Relu:
 		if op.Fn == kernels.Neg {
@@ -82,11 +82,11 @@ func (r *rewriting) foldUnary(op kernels.Unary, x Value) (Value, bool) {
 		}
 		return x, true
 	case op.Fn == kernels.Neg && inner.Fn == kernels.Scale:
-		return r.do(kernels.Unary{Fn: kernels.Scale, C: -inner.C}, y)
+		return r.apply(kernels.Unary{Fn: kernels.Scale, C: -inner.C}, y)
 	case op.Fn == kernels.Scale && inner.Fn == kernels.Neg:
-		return r.do(kernels.Unary{Fn: kernels.Scale, C: -op.C}, y)
+		return r.apply(kernels.Unary{Fn: kernels.Scale, C: -op.C}, y)
 	case op.Fn == kernels.Scale && inner.Fn == kernels.Scale && oneScale(t.Dtype, op.C, inner.C):
-		return r.do(kernels.Unary{Fn: kernels.Scale, C: rounded(t.Dtype, op.C) * rounded(t.Dtype, inner.C)}, y)
+		return r.apply(kernels.Unary{Fn: kernels.Scale, C: rounded(t.Dtype, op.C) * rounded(t.Dtype, inner.C)}, y)
 	}
 	if to, y, ok := from[kernels.BroadcastTo](r, x); ok {
 		return r.then(op, to, y)
@@ -200,7 +200,7 @@ func withConstant(fn kernels.BinaryFn, c float64) (kernels.Unary, bool) {
 
 // widened is a function of x, repeated until it has a shape.
 func (r *rewriting) widened(i kernels.Unary, x Value, s device.Shape) (Value, bool) {
-	v, ok := r.do(i, x)
+	v, ok := r.apply(i, x)
 	if !ok {
 		return 0, false
 	}
@@ -212,7 +212,7 @@ func (r *rewriting) broadcast(x Value, s device.Shape) (Value, bool) {
 	if r.shape(x).Equal(s) {
 		return x, true
 	}
-	return r.do(kernels.BroadcastTo{Shape: s}, x)
+	return r.apply(kernels.BroadcastTo{Shape: s}, x)
 }
 
 // foldSigns takes a Neg into a sum or a difference.
@@ -225,10 +225,10 @@ func (r *rewriting) foldSigns(fn kernels.BinaryFn, a, b Value) (Value, bool) {
 		if fn == kernels.Add {
 			opposite = kernels.Sub
 		}
-		return r.do(kernels.Binary{Fn: opposite}, a, y)
+		return r.apply(kernels.Binary{Fn: opposite}, a, y)
 	}
 	if i, x, ok := from[kernels.Unary](r, a); ok && i.Fn == kernels.Neg && fn == kernels.Add {
-		return r.do(kernels.Binary{Fn: kernels.Sub}, b, x)
+		return r.apply(kernels.Binary{Fn: kernels.Sub}, b, x)
 	}
 	return 0, false
 }
@@ -240,7 +240,7 @@ func (r *rewriting) sinkBroadcast(op kernels.Binary, a, b Value, s device.Shape)
 	if !okA && !okB {
 		return 0, false
 	}
-	v, ok := r.do(op, x, y)
+	v, ok := r.apply(op, x, y)
 	if !ok {
 		return 0, false
 	}

@@ -32,7 +32,7 @@ func (r *rewriting) joinedGradients(op kernels.Concat, parts []Value) (Value, bo
 	}
 	i := grad.Instr.(kernels.AttentionGrad)
 	i.Joined = true
-	v, ok := r.do(i, grad.In...)
+	v, ok := r.apply(i, grad.In...)
 	if !ok {
 		return 0, false
 	}
@@ -41,5 +41,5 @@ func (r *rewriting) joinedGradients(op kernels.Concat, parts []Value) (Value, bo
 	if err != nil {
 		return 0, false
 	}
-	return r.do(kernels.Reshape{Shape: out[0].Shape}, v)
+	return r.apply(kernels.Reshape{Shape: out[0].Shape}, v)
 }

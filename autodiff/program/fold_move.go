@@ -20,20 +20,20 @@ func (r *rewriting) foldMove(i Inst) (Value, bool) {
 		case op.Shape.Equal(s):
 			return x, true
 		case op.Shape.Elems() == s.Elems():
-			return r.do(kernels.Reshape{Shape: op.Shape}, x)
+			return r.apply(kernels.Reshape{Shape: op.Shape}, x)
 		}
 		if _, y, ok := from[kernels.BroadcastTo](r, x); ok {
-			return r.do(op, y)
+			return r.apply(op, y)
 		}
 	case kernels.Reshape:
 		if op.Shape.Equal(s) {
 			return x, true
 		}
 		if _, y, ok := from[kernels.Reshape](r, x); ok {
-			return r.do(op, y)
+			return r.apply(op, y)
 		}
 		if _, y, ok := from[kernels.BroadcastTo](r, x); ok && len(r.shape(y)) == 0 {
-			return r.do(kernels.BroadcastTo{Shape: op.Shape}, y)
+			return r.apply(kernels.BroadcastTo{Shape: op.Shape}, y)
 		}
 	case kernels.Transpose:
 		return r.foldTranspose(op, x)
@@ -47,7 +47,7 @@ func (r *rewriting) foldMove(i Inst) (Value, bool) {
 			return x, true
 		}
 		if inner, y, ok := from[kernels.Pad](r, x); ok && inner.Axis == op.Axis {
-			return r.do(kernels.Pad{Axis: op.Axis, Before: op.Before + inner.Before, After: op.After + inner.After}, y)
+			return r.apply(kernels.Pad{Axis: op.Axis, Before: op.Before + inner.Before, After: op.After + inner.After}, y)
 		}
 	case kernels.Concat:
 		return r.foldConcat(op, i.In)
@@ -62,7 +62,7 @@ func (r *rewriting) foldTranspose(op kernels.Transpose, x Value) (Value, bool) {
 		for k, p := range op.Perm {
 			perm[k] = inner.Perm[p]
 		}
-		return r.do(kernels.Transpose{Perm: perm}, y)
+		return r.apply(kernels.Transpose{Perm: perm}, y)
 	}
 	// Axes of extent 1 may go anywhere.
 	moved, last := false, -1
@@ -75,10 +75,10 @@ func (r *rewriting) foldTranspose(op kernels.Transpose, x Value) (Value, bool) {
 		}
 	}
 	if !moved || s.Elems() == 0 {
-		return r.do(kernels.Reshape{Shape: to}, x)
+		return r.apply(kernels.Reshape{Shape: to}, x)
 	}
 	if _, y, ok := from[kernels.BroadcastTo](r, x); ok && len(r.shape(y)) == 0 {
-		return r.do(kernels.BroadcastTo{Shape: to}, y)
+		return r.apply(kernels.BroadcastTo{Shape: to}, y)
 	}
 	return 0, false
 }
@@ -88,12 +88,12 @@ func (r *rewriting) foldSlice(op kernels.Slice, x Value) (Value, bool) {
 	switch of := m.Instr.(type) {
 	case kernels.Slice:
 		if of.Axis == op.Axis {
-			return r.do(kernels.Slice{Axis: op.Axis, Start: op.Start + of.Start, Stop: op.Stop + of.Start}, m.In[0])
+			return r.apply(kernels.Slice{Axis: op.Axis, Start: op.Start + of.Start, Stop: op.Stop + of.Start}, m.In[0])
 		}
 	case kernels.Pad:
 		n := r.shape(m.In[0])[op.Axis]
 		if of.Axis == op.Axis && op.Start >= of.Before && op.Stop <= of.Before+n {
-			return r.do(kernels.Slice{Axis: op.Axis, Start: op.Start - of.Before, Stop: op.Stop - of.Before}, m.In[0])
+			return r.apply(kernels.Slice{Axis: op.Axis, Start: op.Start - of.Before, Stop: op.Stop - of.Before}, m.In[0])
 		}
 	case kernels.Concat:
 		if of.Axis != op.Axis || len(m.In) > maxPieces {
@@ -103,7 +103,7 @@ func (r *rewriting) foldSlice(op kernels.Slice, x Value) (Value, bool) {
 		for _, y := range m.In {
 			n := r.shape(y)[op.Axis]
 			if op.Start >= at && op.Stop <= at+n {
-				return r.do(kernels.Slice{Axis: op.Axis, Start: op.Start - at, Stop: op.Stop - at}, y)
+				return r.apply(kernels.Slice{Axis: op.Axis, Start: op.Start - at, Stop: op.Stop - at}, y)
 			}
 			at += n
 		}
@@ -112,7 +112,7 @@ func (r *rewriting) foldSlice(op kernels.Slice, x Value) (Value, bool) {
 		y := r.shape(m.In[0])
 		s[op.Axis] = op.Stop - op.Start
 		if k := op.Axis - (len(s) - len(y)); k < 0 || y[k] == 1 {
-			return r.do(kernels.BroadcastTo{Shape: s}, m.In[0])
+			return r.apply(kernels.BroadcastTo{Shape: s}, m.In[0])
 		}
 	}
 	return 0, false
@@ -147,7 +147,7 @@ func (r *rewriting) foldConcat(op kernels.Concat, in []Value) (Value, bool) {
 	if !changed || len(parts) == 0 {
 		return 0, false
 	}
-	return r.do(op, parts...)
+	return r.apply(op, parts...)
 }
 
 // slicedWhole finds the value that parts are all of, cut along an axis.
@@ -177,7 +177,7 @@ func (r *rewriting) foldReduce(op kernels.Reduce, x Value) (Value, bool) {
 		return 0, false
 	}
 	if !long { // one element each
-		return r.do(kernels.Reshape{Shape: out[0].Shape}, x)
+		return r.apply(kernels.Reshape{Shape: out[0].Shape}, x)
 	}
 	if plain.Axes == nil { // in whatever order
 		switch m := r.made(x); m.Instr.(type) {

@@ -17,7 +17,7 @@ func (r *rewriting) joinPads(fn kernels.BinaryFn, a, b Value) (Value, bool) {
 			q := r.made(a).In[1]
 			for range 2 {
 				if v, ok := r.joinTwo(p, b); ok && r.isPadOf(q, p) {
-					return r.do(i, v, q)
+					return r.apply(i, v, q)
 				}
 				p, q = q, p
 			}
@@ -49,9 +49,9 @@ func (r *rewriting) joinTwo(a, b Value) (Value, bool) {
 	default:
 		return 0, false
 	}
-	v, ok := r.do(kernels.Concat{Axis: p.Axis}, x, y)
+	v, ok := r.apply(kernels.Concat{Axis: p.Axis}, x, y)
 	if !ok {
 		return 0, false
 	}
-	return r.do(kernels.Pad{Axis: p.Axis, Before: p.Before, After: q.After}, v)
+	return r.apply(kernels.Pad{Axis: p.Axis, Before: p.Before, After: q.After}, v)
 }

@@ -108,7 +108,7 @@ func foldable(x, y kernels.Type) bool {
 	return y.Shape.Elems() <= manySums || y.Shape.Elems() <= x.Shape.Elems()/4
 }
 
-func (f *fusion) find(k int) int {
+func (f *fusion) root(k int) int {
 	for f.parent[k] != k {
 		f.parent[k] = f.parent[f.parent[k]]
 		k = f.parent[k]
@@ -119,13 +119,13 @@ func (f *fusion) find(k int) int {
 // there is the place in the list where v is made, −1 for a given one.
 func (f *fusion) there(v Value) int {
 	if m := f.maker[v]; m >= 0 {
-		return f.groups[f.find(m)].at
+		return f.groups[f.root(m)].at
 	}
 	return -1
 }
 
 // makes says whether v is made in the group of a.
-func (f *fusion) makes(a int, v Value) bool { return f.maker[v] >= 0 && f.find(f.maker[v]) == a }
+func (f *fusion) makes(a int, v Value) bool { return f.maker[v] >= 0 && f.root(f.maker[v]) == a }
 
 // join brings instruction k together with those that make its operands, the latest first, and those
 // that read the same ones.
@@ -133,14 +133,14 @@ func (f *fusion) join(k int) {
 	i, g := f.Insts[k], &f.groups[k]
 	makers := make([]int, 0, 2)
 	for _, v := range g.ins {
-		if m := f.maker[v]; m >= 0 && f.groups[f.find(m)].fits {
+		if m := f.maker[v]; m >= 0 && f.groups[f.root(m)].fits {
 			makers = append(makers, m)
 		}
 	}
-	slices.SortFunc(makers, func(a, b int) int { return f.groups[f.find(b)].at - f.groups[f.find(a)].at })
+	slices.SortFunc(makers, func(a, b int) int { return f.groups[f.root(b)].at - f.groups[f.root(a)].at })
 	for _, m := range makers {
 		if f.near(m, k) || f.only(m, k) {
-			f.merge(f.find(m), f.find(k))
+			f.merge(f.root(m), f.root(k))
 		}
 	}
 	if g.product >= 0 {
@@ -150,15 +150,15 @@ func (f *fusion) join(k int) {
 		if !f.Types[v].Shape.Equal(g.shape) {
 			continue
 		}
-		if s := f.last[v]; s >= 0 && f.near(s, k) && f.groups[f.find(s)].product < 0 && f.groups[f.find(k)].product < 0 {
-			f.merge(f.find(s), f.find(k))
+		if s := f.last[v]; s >= 0 && f.near(s, k) && f.groups[f.root(s)].product < 0 && f.groups[f.root(k)].product < 0 {
+			f.merge(f.root(s), f.root(k))
 		}
 		f.last[v] = k
 	}
 }
 
 func (f *fusion) near(a, b int) bool {
-	d := f.groups[f.find(a)].at - f.groups[f.find(b)].at
+	d := f.groups[f.root(a)].at - f.groups[f.root(b)].at
 	return d <= maxApart && -d <= maxApart
 }
 
@@ -222,7 +222,7 @@ func (f *fusion) small(a, b int) bool {
 			return false
 		}
 		for _, k := range f.readers[v] {
-			if g := f.find(k); g != a && g != b {
+			if g := f.root(k); g != a && g != b {
 				return false
 			}
 		}
@@ -298,7 +298,7 @@ func (f *fusion) late(a, b int) bool {
 				return false
 			}
 			for _, k := range f.readers[v] {
-				if g := f.find(k); g != a && g != b && f.groups[g].at < at {
+				if g := f.root(k); g != a && g != b && f.groups[g].at < at {
 					return false
 				}
 			}

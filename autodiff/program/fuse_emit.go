@@ -11,7 +11,7 @@ func (f *fusion) emit() {
 	old := f.Insts
 	insts := make([]Inst, 0, len(old))
 	for k := range old {
-		root := f.find(k)
+		root := f.root(k)
 		// The place of a group is the number of one of its members, so each comes once.
 		if g := &f.groups[root]; g.at == k {
 			insts = append(insts, f.fused(root))
@@ -38,7 +38,7 @@ func (f *fusion) fused(root int) Inst {
 	for _, k := range g.members {
 		i := f.Insts[k]
 		if _, fold := i.Instr.(kernels.Reduce); !fold && k != g.product {
-			m.step(i)
+			m.addStep(i)
 		}
 	}
 	var out []Value
@@ -70,7 +70,7 @@ func (f *fusion) leaves(root int, v Value) bool {
 		return true
 	}
 	for _, k := range f.readers[v] {
-		if f.find(k) != root {
+		if f.root(k) != root {
 			return true
 		}
 	}
@@ -85,8 +85,8 @@ type mapMaker struct {
 
 func (m *mapMaker) operand(v Value) { m.reg[v] = len(m.reg) }
 
-// step adds an elementwise instruction.
-func (m *mapMaker) step(i Inst) {
+// addStep adds an elementwise instruction.
+func (m *mapMaker) addStep(i Inst) {
 	s := kernels.Step{Op: i.Instr}
 	for k, v := range i.In {
 		s.Args[k] = m.reg[v]

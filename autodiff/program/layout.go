@@ -50,7 +50,7 @@ func (r *rewriting) transposedProduct(op kernels.MatMul, in []Value) (Value, boo
 	if !changed {
 		return 0, false
 	}
-	return r.do(op, in...)
+	return r.apply(op, in...)
 }
 
 // lastTwo says whether a permutation swaps the last two axes and nothing else.
@@ -82,18 +82,18 @@ func (r *rewriting) tallProduct(op kernels.Reduce, c Value) (Value, bool) {
 		return 0, false
 	}
 	flat := func(v Value, s device.Shape) (Value, bool) {
-		return r.do(kernels.Reshape{Shape: device.Shape{s[:n-1].Elems(), s[n-1]}}, v)
+		return r.apply(kernels.Reshape{Shape: device.Shape{s[:n-1].Elems(), s[n-1]}}, v)
 	}
 	a, okA := flat(a, sa)
 	b, okB := flat(b, sb)
 	if !okA || !okB {
 		return 0, false
 	}
-	v, ok := r.do(p, a, b)
+	v, ok := r.apply(p, a, b)
 	if !ok || !op.Keep {
 		return v, ok
 	}
-	return r.do(kernels.Reshape{Shape: append(slices.Repeat(device.Shape{1}, n-2), r.shape(v)...)}, v)
+	return r.apply(kernels.Reshape{Shape: append(slices.Repeat(device.Shape{1}, n-2), r.shape(v)...)}, v)
 }
 
 // leading says whether axes are 0 … n−1.
@@ -124,13 +124,13 @@ func (r *rewriting) productTransposed(op kernels.Transpose, c Value) (Value, boo
 	if !ok || op.Perm[n-1] != n-2 || !r.alone(c) {
 		return 0, false
 	}
-	v, ok := r.do(kernels.MatMul{TransA: !p.TransB, TransB: !p.TransA}, r.made(c).In[1], a)
+	v, ok := r.apply(kernels.MatMul{TransA: !p.TransB, TransB: !p.TransA}, r.made(c).In[1], a)
 	if !ok {
 		return 0, false
 	}
 	perm := slices.Clone(op.Perm)
 	perm[slices.Index(perm, n-1)], perm[n-1] = n-2, n-1
-	return r.do(kernels.Transpose{Perm: perm}, v)
+	return r.apply(kernels.Transpose{Perm: perm}, v)
 }
 
 // joinedBefore joins pieces before they are reshaped, where their axis is several axes then.
@@ -156,11 +156,11 @@ func (r *rewriting) joinedBefore(op kernels.Concat, in []Value) (Value, bool) {
 	if !moved {
 		return 0, false
 	}
-	v, ok := r.do(op, pieces...)
+	v, ok := r.apply(op, pieces...)
 	if !ok {
 		return 0, false
 	}
-	return r.do(kernels.Reshape{Shape: out}, v)
+	return r.apply(kernels.Reshape{Shape: out}, v)
 }
 
 // scaledBefore scales the gradient that a softmax pulls back, not what becomes of it: a product
@@ -174,11 +174,11 @@ func (r *rewriting) scaledBefore(op kernels.Unary, x Value) (Value, bool) {
 	if _, product := r.made(gy).Instr.(kernels.MatMul); !product || !r.alone(gy) {
 		return 0, false
 	}
-	v, ok := r.do(op, gy)
+	v, ok := r.apply(op, gy)
 	if !ok {
 		return 0, false
 	}
-	return r.do(of, y, v)
+	return r.apply(of, y, v)
 }
 
 // afterMoves applies an elementwise instruction where its operands are not moved yet.
@@ -217,16 +217,16 @@ func (r *rewriting) beforeReshape(i Inst) (Value, bool) {
 			if !ok {
 				return 0, false
 			}
-			if in[k], ok = r.do(kernels.Reshape{Shape: to}, v); !ok {
+			if in[k], ok = r.apply(kernels.Reshape{Shape: to}, v); !ok {
 				return 0, false
 			}
 		}
 	}
-	v, ok := r.do(i.Instr, in...)
+	v, ok := r.apply(i.Instr, in...)
 	if !ok || !r.shape(v).Equal(r.shape(x)) {
 		return 0, false
 	}
-	return r.do(kernels.Reshape{Shape: s}, v)
+	return r.apply(kernels.Reshape{Shape: s}, v)
 }
 
 // reshapedWith is the shape that an operand of shape b, which broadcasts to s, has to have where s
@@ -258,11 +258,11 @@ func (r *rewriting) beforeTranspose(i Inst) (Value, bool) {
 	if perm == nil {
 		return 0, false
 	}
-	v, ok := r.do(i.Instr, in...)
+	v, ok := r.apply(i.Instr, in...)
 	if !ok || len(r.shape(v)) != len(perm) {
 		return 0, false
 	}
-	return r.do(kernels.Transpose{Perm: perm}, v)
+	return r.apply(kernels.Transpose{Perm: perm}, v)
 }
 
 // reduceMoved reduces before its operand is moved.

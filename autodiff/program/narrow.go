@@ -216,7 +216,7 @@ func (n *narrowing) twice() {
 		}
 		for at, v := range i.Out {
 			if need[v] {
-				n.also[v] = n.add(n.Types[v], n.fresh())
+				n.also[v] = n.addNarrow(n.Types[v], n.fresh())
 				i = doubled(i, at, n.also[v])
 			}
 		}
@@ -228,7 +228,7 @@ func (n *narrowing) twice() {
 func (n *narrowing) reshaped(i Inst) {
 	n.Insts = append(n.Insts, i)
 	if w, ok := n.also[i.In[0]]; ok {
-		n.also[i.Out[0]] = n.add(n.Types[i.Out[0]], n.root[w])
+		n.also[i.Out[0]] = n.addNarrow(n.Types[i.Out[0]], n.root[w])
 		n.Insts = append(n.Insts, Inst{i.Instr, []Value{w}, []Value{n.also[i.Out[0]]}})
 	}
 }
@@ -283,8 +283,8 @@ func doubled(i Inst, at int, as Value) Inst {
 	return Inst{of, i.In, append(slices.Clone(i.Out), as)}
 }
 
-// add adds a value that is narrow, a reshape of root or, where that is itself, of nothing.
-func (n *narrowing) add(t kernels.Type, root Value) Value {
+// addNarrow adds a value that is narrow, a reshape of root or, where that is itself, of nothing.
+func (n *narrowing) addNarrow(t kernels.Type, root Value) Value {
 	v := n.Fresh(t)
 	n.root, n.narrow, n.exact = append(n.root, root), append(n.narrow, true), append(n.exact, false)
 	return v
@@ -312,7 +312,7 @@ func (n *narrowing) results() {
 // copied is a copy of a value, narrow or not.
 func (n *narrowing) copied(v Value, narrow bool) Value {
 	t := n.Types[v]
-	w := n.add(t, n.fresh())
+	w := n.addNarrow(t, n.fresh())
 	n.narrow[w] = narrow
 	n.Insts = append(n.Insts, Inst{kernels.Map{Shape: t.Shape, Outs: []kernels.Out{{}}}, []Value{v}, []Value{w}})
 	return w

@@ -32,7 +32,7 @@ func fills(u *Unit) bool {
 	return u.rewrite(func(r *rewriting, i Inst) (Value, bool) {
 		if to, ok := i.Instr.(kernels.BroadcastTo); ok {
 			if of, _, ok := from[kernels.Fill](r, i.In[0]); ok {
-				return r.do(kernels.Fill{Type: kernels.Type{Dtype: of.Type.Dtype, Shape: to.Shape}, C: of.C})
+				return r.apply(kernels.Fill{Type: kernels.Type{Dtype: of.Type.Dtype, Shape: to.Shape}, C: of.C})
 			}
 		}
 		return 0, false

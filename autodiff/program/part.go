@@ -148,8 +148,8 @@ type running struct {
 	these []*device.Buffer // of a part
 }
 
-// run takes, computes and drops. Of the inputs it gives back the first few, which are its own.
-func (o *part) run(dev device.Device, p *plan, r *running, own int) (err error) {
+// compute takes, computes and drops. Of the inputs it gives back the first few, which are its own.
+func (o *part) compute(dev device.Device, p *plan, r *running, own int) (err error) {
 	if err := o.allocate(dev, p, r); err != nil {
 		return err
 	}

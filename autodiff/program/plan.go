@@ -247,7 +247,7 @@ func (p *placer) arena() {
 			f.give(heap.Pop(&living).(life).hole)
 		}
 		n := aligned(st.bytes)
-		st.off = f.take(n)
+		st.off = f.allocate(n)
 		heap.Push(&living, life{st.end, hole{st.off, n}})
 	}
 	p.plan.arena = f.size

@@ -81,7 +81,7 @@ func (p *Program) Spend(dev device.Device, in, out []*device.Buffer, n int) erro
 
 func (p *Program) run(dev device.Device, r *running, own int) error {
 	for k := range p.parts {
-		if err := p.parts[k].run(dev, p.plan, r, own); err != nil {
+		if err := p.parts[k].compute(dev, p.plan, r, own); err != nil {
 			return p.failed(err, p.parts[k].from)
 		}
 	}

@@ -39,7 +39,7 @@ func (u *Unit) rewrite(rule rule) bool {
 			r.now[i.Out[0]], r.changed = v, true
 			r.uses[v] += r.uses[i.Out[0]]
 		} else {
-			r.add(i)
+			r.emit(i)
 		}
 	}
 	u.Results = r.renamed(u.Results)
@@ -60,7 +60,7 @@ func (r *rewriting) renamed(vs []Value) []Value {
 	return vs
 }
 
-func (r *rewriting) add(i Inst) {
+func (r *rewriting) emit(i Inst) {
 	for _, v := range i.Out {
 		r.by[v] = len(r.Insts)
 	}
@@ -70,9 +70,9 @@ func (r *rewriting) add(i Inst) {
 // maxDepth bounds how often what a rule applies is rewritten in its turn.
 const maxDepth = 16
 
-// do applies an instruction with one result, by way of the rule. It fails where the instruction
+// apply applies an instruction with one result, by way of the rule. It fails where the instruction
 // does not fit its operands.
-func (r *rewriting) do(i kernels.Instr, in ...Value) (Value, bool) {
+func (r *rewriting) apply(i kernels.Instr, in ...Value) (Value, bool) {
 	if r.depth < maxDepth {
 		r.depth++
 		v, ok := r.rule(r, Inst{Instr: i, In: in})
@@ -92,11 +92,11 @@ func (r *rewriting) do(i kernels.Instr, in ...Value) (Value, bool) {
 
 // then is do of i after first, both with one operand.
 func (r *rewriting) then(first, i kernels.Instr, x Value) (Value, bool) {
-	v, ok := r.do(first, x)
+	v, ok := r.apply(first, x)
 	if !ok {
 		return 0, false
 	}
-	return r.do(i, v)
+	return r.apply(i, v)
 }
 
 // made is the instruction that makes v, the zero Inst for what is given.

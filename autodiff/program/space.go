@@ -11,8 +11,8 @@ type space struct {
 	size  int
 }
 
-// take finds the lowest piece of n bytes, at the end of the arena where there is none.
-func (f *space) take(n int) int {
+// allocate finds the lowest piece of n bytes, at the end of the arena where there is none.
+func (f *space) allocate(n int) int {
 	for k := range f.holes {
 		h := &f.holes[k]
 		if h.n < n {

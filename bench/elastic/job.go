@@ -86,7 +86,7 @@ func (b *bench) start(c context.Context, s shape, stay bool) (*job, error) {
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it ends its workers
 		cmd.WaitDelay = 10 * time.Second
 		if err := cmd.Start(); err != nil {
-			return nil, errors.Join(err, j.end())
+			return nil, errors.Join(err, j.cleanUp())
 		}
 		j.agents, j.output = append(j.agents, cmd), append(j.output, out)
 	}
@@ -105,16 +105,16 @@ func (j *job) wait() error {
 	return errors.Join(errs...)
 }
 
-// end ends what still runs, and takes away what is left.
-func (j *job) end() error {
+// cleanUp ends what still runs, and takes away what is left.
+func (j *job) cleanUp() error {
 	j.cancel()
 	_ = j.wait() // it was cancelled
 	j.dismiss()
 	return os.RemoveAll(j.dir)
 }
 
-// next is the next worker that comes or goes.
-func (j *job) next() (sighting, error) {
+// nextSighting is the next worker that comes or goes.
+func (j *job) nextSighting() (sighting, error) {
 	select {
 	case s := <-j.seen:
 		return s, nil

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// end measures a job whose workers end at once, from launch to the end of the last agent.
-func (b *bench) end(c context.Context, s shape) (err error) {
+// measureEnd measures a job whose workers end at once, from launch to the end of the last agent.
+func (b *bench) measureEnd(c context.Context, s shape) (err error) {
 	began := time.Now()
 	j, err := b.start(c, s, false)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, j.end()) }()
+	defer func() { err = errors.Join(err, j.cleanUp()) }()
 	if err := j.wait(); err != nil {
 		return err
 	}
 	took := time.Since(began)
 	ranks := map[int]bool{}
 	for range j.world {
-		w, err := j.next()
+		w, err := j.nextSighting()
 		if err != nil {
 			return err
 		}
@@ -47,10 +47,10 @@ func (b *bench) replace(c context.Context, s shape) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, j.end()) }()
+	defer func() { err = errors.Join(err, j.cleanUp()) }()
 	live := map[int]int{} // process by rank
 	for len(live) < j.world {
-		w, err := j.next()
+		w, err := j.nextSighting()
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (b *bench) replace(c context.Context, s shape) (err error) {
 	}
 	var replaced, whole time.Duration
 	for whole == 0 || b.group && kept() > 0 { // some may be replaced before others have ended
-		w, err := j.next()
+		w, err := j.nextSighting()
 		switch {
 		case err != nil:
 			return err

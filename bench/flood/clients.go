@@ -45,12 +45,12 @@ func startClients() (*job, string, error) {
 			return err
 		})
 	}
-	j := &job{end: end, close: x.close}
-	j.begin(c, calls, x.come)
+	j := &job{end: end, close: x.Close}
+	j.startCalls(c, calls, x.come)
 	return j, x.at, nil
 }
 
-func (x *clients) close() error {
+func (x *clients) Close() error {
 	for _, s := range x.ends {
 		_ = s.Close() // the error tells, where there is one
 	}

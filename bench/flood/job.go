@@ -24,9 +24,9 @@ type job struct {
 	err   error
 }
 
-// begin runs calls, each again and again, and come, which says how long a newcomer took to reach
-// what is flooded.
-func (j *job) begin(c context.Context, calls []func(context.Context) error, come func(context.Context) (time.Duration, error)) {
+// startCalls runs calls, each again and again, and come, which says how long a newcomer took to
+// reach what is flooded.
+func (j *job) startCalls(c context.Context, calls []func(context.Context) error, come func(context.Context) (time.Duration, error)) {
 	for _, call := range calls {
 		j.under.Go(func() {
 			for c.Err() == nil {

@@ -47,12 +47,12 @@ func startWorkers(lane string) (*job, *workers, error) {
 		}
 		calls = append(calls, call, call)
 	}
-	j := &job{end: end, close: x.close}
-	j.begin(c, calls, x.come)
+	j := &job{end: end, close: x.Close}
+	j.startCalls(c, calls, x.come)
 	return j, x, nil
 }
 
-func (x *workers) close() error {
+func (x *workers) Close() error {
 	for _, w := range x.ws {
 		_ = w.Close() // the error tells, where there is one
 	}

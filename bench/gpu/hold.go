@@ -47,7 +47,7 @@ func holdMain(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
-		return held{Err: err.Error()}.tell()
+		return held{Err: err.Error()}.record()
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -61,7 +61,7 @@ func holdMain(_ context.Context, args []string, stdout, stderr io.Writer) error 
 		select {
 		case <-ended:
 		case <-time.After(drain):
-			_ = held{Stuck: true}.tell()
+			_ = held{Stuck: true}.record()
 			os.Exit(1)
 		}
 	}()
@@ -72,11 +72,11 @@ func holdMain(_ context.Context, args []string, stdout, stderr io.Writer) error 
 		h.Signal = status.Signal()
 	}
 	h.Left, h.Stuck = sweep(cmd.Process.Pid)
-	return h.tell()
+	return h.record()
 }
 
-// tell writes it where the check reads it.
-func (h held) tell() error {
+// record writes it where the check reads it.
+func (h held) record() error {
 	f := os.NewFile(heldFile, "held")
 	if f == nil {
 		return errors.New("hold: this is for gpucheck to start")

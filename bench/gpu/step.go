@@ -35,7 +35,7 @@ func (s step) run(c context.Context, dir string, limit time.Duration, env []stri
 	if err != nil {
 		return ending{err: err.Error()}
 	}
-	defer p.close()
+	defer p.closePipes()
 	timed, cancel := context.WithTimeout(c, limit)
 	defer cancel()
 	var e ending
@@ -48,8 +48,8 @@ func (s step) run(c context.Context, dir string, limit time.Duration, env []stri
 	if e.late {
 		p.quit()
 	}
-	e.stuck = !p.end()
-	p.tell(&e)
+	e.stuck = !p.stop()
+	p.reportEnd(&e)
 	e.unsaid = s.last != "" && !p.said.has(s.last)
 	if slices.Contains([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, e.signal) {
 		select {
@@ -87,7 +87,7 @@ func (s step) start(program, dir string, env []string) (p *process, err error) {
 			_ = f.Close()
 		}
 		if err != nil {
-			p.close()
+			p.closePipes()
 		}
 	}()
 	for k := range 4 {
@@ -132,8 +132,8 @@ func (p *process) quit() {
 	}
 }
 
-// end ends the step, where it has not ended, and says whether it is gone.
-func (p *process) end() bool {
+// stop ends the step, where it has not ended, and says whether it is gone.
+func (p *process) stop() bool {
 	_ = p.keep.Close()
 	select {
 	case <-p.gone:
@@ -144,8 +144,8 @@ func (p *process) end() bool {
 	return false
 }
 
-// tell says how the step ended, and what it had printed.
-func (p *process) tell(e *ending) {
+// reportEnd says how the step ended, and what it had printed.
+func (p *process) reportEnd(e *ending) {
 	for _, f := range p.pipes[1:] {
 		_ = f.SetReadDeadline(time.Now().Add(lastWord)) // what cannot be ended has them open still
 	}
@@ -160,8 +160,8 @@ func (p *process) tell(e *ending) {
 	e.text, e.lines = p.said.String(), p.said.lines
 }
 
-// close closes the ends of pipes that are here.
-func (p *process) close() {
+// closePipes closes the ends of pipes that are here.
+func (p *process) closePipes() {
 	for _, f := range p.pipes {
 		_ = f.Close()
 	}

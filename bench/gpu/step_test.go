@@ -35,8 +35,8 @@ func TestAStepThatPassesHasItsOutputKept(t *testing.T) {
 	require.Equal(t, []map[string]any{{"case": "x", "ms": 1.0}}, o.Lines)
 }
 
-// tooLate runs a script that does not end, with a longer limit where the machine was too busy for it
-// to come to what it prints.
+// tooLate runs a script that does not end, with a longer limit where the machine was too busy for
+// it to come to what it prints.
 func tooLate(t *testing.T, script, prints string, s step) report.Outcome {
 	for s.limit = 200 * time.Millisecond; ; s.limit *= 2 {
 		o := judged(t.Context(), t, s, script)

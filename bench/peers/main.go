@@ -153,11 +153,11 @@ func (all *samples) line(line string) {
 		if err != nil {
 			return
 		}
-		all.add(row, column, fields[i+1], v)
+		all.addRow(row, column, fields[i+1], v)
 	}
 }
 
-func (all *samples) add(row, column, metric string, v float64) {
+func (all *samples) addRow(row, column, metric string, v float64) {
 	if all.of == nil {
 		all.of = map[[3]string][]float64{}
 	}

@@ -184,7 +184,7 @@ func (b *bench) besideSilent(c context.Context, _ *process) error {
 		if err == nil {
 			err = w[1].measure(c, b.sizes.trips)
 		}
-		all.close()
+		all.closeAll()
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func (b *bench) stall(c context.Context, server *process) error {
 		if err == nil {
 			mid, err = b.adding(c, s.Add)
 		}
-		all.close()
+		all.closeAll()
 		if err != nil {
 			return err
 		}

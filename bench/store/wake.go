@@ -28,7 +28,7 @@ func (b *bench) wake(c context.Context, server *process) error {
 	}
 	before, errBefore := server.resident()
 	all, err := crowd(c, server.addr, b.connections, append(wait("gate"), checkNothing()...))
-	defer all.close()
+	defer all.closeAll()
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func crowd(c context.Context, addr string, n int, send []byte) (connections, err
 	return all, errors.Join(errs...)
 }
 
-func (all connections) close() {
+func (all connections) closeAll() {
 	for _, nc := range all {
 		if nc != nil {
 			nc.Close()

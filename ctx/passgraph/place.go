@@ -34,7 +34,7 @@ func (s *sketch) place() {
 	}
 	heads := 0
 	for _, n := range s.lanes {
-		n.settle()
+		n.placeBoxes()
 		heads = max(heads, len(n.head))
 	}
 	x := margin
@@ -64,9 +64,9 @@ func textWidth(i int, t string) int {
 	return columns(t) * charNarrow
 }
 
-// settle gives the boxes of a lane their x, with 0 somewhere: near what they are joined with, in
-// order and apart.
-func (n *lane) settle() {
+// placeBoxes gives the boxes of a lane their x, with 0 somewhere: near what they are joined with,
+// in order and apart.
+func (n *lane) placeBoxes() {
 	for _, row := range n.rows {
 		spread(row, func(*box) (int, int) { return 0, 1 })
 	}

@@ -114,13 +114,13 @@ func outline(g *Graph) *sketch {
 			have.bytes += l.Bytes
 			have.hint = bytesText(have.bytes)
 		default:
-			joined[ends] = s.join(ends[0], ends[1], l, linkHint(g, l))
+			joined[ends] = s.connect(ends[0], ends[1], l, linkHint(g, l))
 		}
 	}
 	return s
 }
 
-func (s *sketch) join(from, to *box, of Link, hint string) *line {
+func (s *sketch) connect(from, to *box, of Link, hint string) *line {
 	l := &line{path: []*box{from, to}, bytes: of.Bytes, hint: hint, message: of.Message != 0}
 	from.out, to.in = append(from.out, l), append(to.in, l)
 	s.lines = append(s.lines, l)

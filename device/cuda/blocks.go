@@ -23,7 +23,7 @@ func (b *blocks) search(at uintptr) (k int, is bool) {
 	return slices.BinarySearchFunc(b.all, at, func(x *block, at uintptr) int { return cmp.Compare(x.at, at) })
 }
 
-func (b *blocks) add(at uintptr, n int) {
+func (b *blocks) insert(at uintptr, n int) {
 	k, is := b.search(at)
 	if is { // it was given back behind our back
 		b.all[k] = &block{at: at, n: n}

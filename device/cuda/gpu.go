@@ -99,14 +99,14 @@ func (c Config) NewGPU(d Driver) (*GPU, error) {
 	if c.Streams == 0 {
 		c.Streams = 4
 	}
-	err := g.open(c.Streams)
+	err := g.openStreams(c.Streams)
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
 }
 
-func (g *GPU) open(streams int) (err error) {
+func (g *GPU) openStreams(streams int) (err error) {
 	if streams < 1 || streams > mostStreams {
 		return fmt.Errorf("a GPU with %d streams of kernels; it can have from 1 to %d", streams, mostStreams)
 	}
@@ -130,7 +130,7 @@ func (g *GPU) open(streams int) (err error) {
 	if g.fault, err = g.driver.Alloc(FaultBytes); err != nil {
 		return err
 	}
-	g.blocks.add(g.fault, FaultBytes)
+	g.blocks.insert(g.fault, FaultBytes)
 	for k := range g.lanes {
 		g.lanes[k].belt.size = laneSize(streams + 1)
 	}
@@ -200,7 +200,7 @@ func (g *GPU) Take(n int) (uintptr, error) {
 	if err == nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.blocks.add(at, n)
+		g.blocks.insert(at, n)
 	}
 	return at, err
 }
@@ -236,7 +236,7 @@ func (g *GPU) Close() error {
 	for k := range g.lanes {
 		errs = append(errs, g.lanes[k].close(g.driver))
 	}
-	errs = append(errs, g.down[0].close(), g.down[1].close(), g.marks.close())
+	errs = append(errs, g.down[0].Close(), g.down[1].Close(), g.marks.Close())
 	if g.fault != 0 {
 		errs = append(errs, g.driver.Free(g.fault))
 	}

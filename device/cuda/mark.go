@@ -53,7 +53,7 @@ func (l *look) submitLocked(stream int, need clock) error {
 		return err
 	}
 	l.done = g.order.known[stream]
-	l.done.join(&g.order.done)
+	l.done.advanceTo(&g.order.done)
 	l.whole = l.done.covers(&g.telling.names)
 	s := g.streams[stream]
 	return errors.Join(s.CopyOut(l.record, g.fault), s.Record(l.mark.done))
@@ -96,7 +96,7 @@ func (l *look) foundLocked() (nobodys *found, lost error) {
 	if faultOf(l.record).Code != 0 {
 		return g.clearLocked(l.mark)
 	}
-	g.telling.clean.join(&l.done)
+	g.telling.clean.advanceTo(&l.done)
 	if l.whole && g.watcher != nil {
 		g.watcher.Clean(l.number)
 	}
@@ -126,7 +126,7 @@ func (g *GPU) tellLocked(of []uintptr) error {
 		return nil
 	}
 	for _, at := range of {
-		if err := g.blocks.of(at).tell(false); err != nil {
+		if err := g.blocks.of(at).faultFor(false); err != nil {
 			return err
 		}
 	}
@@ -205,7 +205,7 @@ func (s *marks) give(m *mark) {
 
 func (m *mark) close(d Driver) error { return errors.Join(m.done.Close(), d.Unpin(m.record)) }
 
-func (s *marks) close() error {
+func (s *marks) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true

@@ -24,8 +24,8 @@ type clock [sources]uint64
 // raise has a clock reach at least n in a source.
 func (c *clock) raise(source int, n uint64) { c[source] = max(c[source], n) }
 
-// join has a clock reach at least another.
-func (c *clock) join(other *clock) {
+// advanceTo has a clock reach at least another.
+func (c *clock) advanceTo(other *clock) {
 	for s, n := range other {
 		c[s] = max(c[s], n)
 	}
@@ -52,7 +52,7 @@ type history struct {
 func (h *history) before(need *clock, write bool) {
 	need.raise(h.writer, h.wrote)
 	if write {
-		need.join(&h.reads)
+		need.advanceTo(&h.reads)
 	}
 }
 
@@ -166,7 +166,7 @@ func (o *order) latest(need *clock, atHead bool) int {
 // submit puts work into a source, after need, and numbers it.
 func (o *order) submit(source int, need *clock, follows, light bool) (n uint64) {
 	if !light && (!follows || o.exact > 0) {
-		o.settle(source)
+		o.recordHead(source)
 		o.exact = max(o.exact-1, 0)
 	}
 	o.wait(source, need)
@@ -178,9 +178,9 @@ func (o *order) submit(source int, need *clock, follows, light bool) (n uint64) 
 	return n
 }
 
-// settle has an event recorded at a source's head, where there may be use for one and there is
+// recordHead has an event recorded at a source's head, where there may be use for one and there is
 // none: those who will need what is there then need not wait for what comes now.
-func (o *order) settle(source int) {
+func (o *order) recordHead(source int) {
 	if n := o.head[source]; n > o.done[source] && o.rings[source].find(n) < 0 {
 		o.record(source)
 	}
@@ -221,10 +221,10 @@ func (o *order) points(need, known *clock, self int, into []point) []point {
 	}
 	for k := 0; k < len(all) && len(all) > 1; {
 		rest := *known
-		rest.join(&o.done)
+		rest.advanceTo(&o.done)
 		for j := range all {
 			if j != k {
-				rest.join(&all[j].at)
+				rest.advanceTo(&all[j].at)
 			}
 		}
 		if enough(&rest, need, self) {
@@ -267,12 +267,12 @@ func (o *order) reach(stream int, need *clock) {
 	known := &o.known[stream]
 	for _, p := range o.points(need, known, stream, some[:0]) {
 		o.ops = append(o.ops, op{stream, true, p.source, p.event})
-		known.join(&p.at)
+		known.advanceTo(&p.at)
 	}
 }
 
 // finished tells that the host has seen the end of all that a clock has.
-func (o *order) finished(c *clock) { o.done.join(c) }
+func (o *order) finished(c *clock) { o.done.advanceTo(c) }
 
 // idle says whether a block can be used on a stream without a wait for others.
 func (o *order) idle(h *history, stream int) bool {

@@ -67,7 +67,7 @@ func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch
 		b.use.used(stream, n, a&Write != 0)
 		switch {
 		case a&Stepped != 0:
-			g.telling.step(&b.origin, &g.noted(bufs[u.Old[k]].Note()).origin, heed, stream, n)
+			g.telling.noteStep(&b.origin, &g.noted(bufs[u.Old[k]].Note()).origin, heed, stream, n)
 		case a&Write != 0:
 			b.origin = came
 		}
@@ -88,7 +88,7 @@ func (g *GPU) refusedLocked(u *Use, bufs []*device.Buffer) (err error) {
 	}
 	for k, a := range u.Access {
 		if a != 0 {
-			err = cmp.Or(err, g.noted(bufs[k].Note()).tell(true))
+			err = cmp.Or(err, g.noted(bufs[k].Note()).faultFor(true))
 		}
 	}
 	return err
@@ -98,7 +98,7 @@ func (g *GPU) refusedLocked(u *Use, bufs []*device.Buffer) (err error) {
 func (g *GPU) came(u *Use, bufs []*device.Buffer) (all origin) {
 	for k, a := range u.Access {
 		if a&(Read|Stepped) != 0 {
-			g.telling.add(&all, &g.noted(bufs[k].Note()).origin)
+			g.telling.depend(&all, &g.noted(bufs[k].Note()).origin)
 		}
 	}
 	return all
@@ -163,7 +163,7 @@ func (g *GPU) Known(note any) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.noted(note).tell(true)
+	return g.noted(note).faultFor(true)
 }
 
 // Like is Noter's.
@@ -236,7 +236,7 @@ func (g *GPU) Fence(e Event) error {
 	}
 	for k, s := range g.streams[:sources] {
 		if s != nil {
-			g.order.known[k].join(&all)
+			g.order.known[k].advanceTo(&all)
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ func (g *GPU) Import(handle []byte) (uintptr, int, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.blocks.add(at, n)
+	g.blocks.insert(at, n)
 	return at, n, nil
 }
 

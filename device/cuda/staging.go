@@ -81,7 +81,7 @@ func (s *staging) pieces(n int, submit func(p *piece, from, to int) error, take 
 	return errors.Join(finish(k), finish(k^1))
 }
 
-func (s *staging) close() error {
+func (s *staging) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error

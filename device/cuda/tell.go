@@ -47,24 +47,24 @@ func (o *origin) spoil(f *found, by uint64) {
 	}
 }
 
-// tell is what is wrong with a value, for who asks for it, or steps it, or by it: always that it
-// came of a fault, and that steps of it were left out, unless somebody was told before that the
+// faultFor is what is wrong with a value, for who asks for it, or steps it, or by it: always that
+// it came of a fault, and that steps of it were left out, unless somebody was told before that the
 // runs met a fault for which they were. Who only reads takes that from nobody who steps.
-func (o *origin) tell(steps bool) error {
+func (o *origin) faultFor(steps bool) error {
 	if f := o.spoiled; f != nil {
-		f.tell(o.by, true)
+		f.markTold(o.by, true)
 		return f.err
 	}
 	f := o.left
 	if f == nil || steps && f.stepped&o.lacking != 0 || !steps && f.read&o.lacking != 0 {
 		return nil
 	}
-	f.tell(o.lacking, steps)
+	f.markTold(o.lacking, steps)
 	return fmt.Errorf("a step was left out, and what it would have changed is as before; go on with the next: %w", f.err)
 }
 
-// tell notes that somebody is told who depends on runs with some flags.
-func (f *found) tell(by uint64, steps bool) {
+// markTold notes that somebody is told who depends on runs with some flags.
+func (f *found) markTold(by uint64, steps bool) {
 	f.told, f.read = true, f.read|by
 	if steps {
 		f.stepped |= by
@@ -84,10 +84,10 @@ type tellings struct {
 	found [keptFaults]*found
 }
 
-// add has a value depend on another, too.
-func (t *tellings) add(o, p *origin) {
+// depend has a value depend on another, too.
+func (t *tellings) depend(o, p *origin) {
 	if !t.clean.covers(&p.asks) {
-		o.asks.join(&p.asks)
+		o.asks.advanceTo(&p.asks)
 		o.flags |= p.flags
 	}
 	if p.spoiled != nil {
@@ -107,9 +107,9 @@ func (o *origin) like(p *origin) {
 	*o = origin{asks: p.asks, flags: p.flags, spoiled: p.spoiled, by: p.by}
 }
 
-// step notes that a value is stepped by the n-th run of a source, which heeds some flags. old is
-// the value before, which may lie elsewhere.
-func (t *tellings) step(o, old *origin, heeds uint64, source int, n uint64) {
+// noteStep notes that a value is stepped by the n-th run of a source, which heeds some flags. old
+// is the value before, which may lie elsewhere.
+func (t *tellings) noteStep(o, old *origin, heeds uint64, source int, n uint64) {
 	if o != old {
 		*o = *old
 		o.steps = slices.Clone(old.steps)
@@ -125,9 +125,9 @@ func (t *tellings) step(o, old *origin, heeds uint64, source int, n uint64) {
 	o.steps = append(o.steps, stepAt{source, n, heeds})
 }
 
-// settle has a value be what it is when a fault was found. It says whether somebody will hear of
+// taint has a value be what it is when a fault was found. It says whether somebody will hear of
 // it, and whether that is not of an earlier one.
-func (t *tellings) settle(o *origin, f *found, raised uint64) (heard, news bool) {
+func (t *tellings) taint(o *origin, f *found, raised uint64) (heard, news bool) {
 	if by := o.flags & raised; by != 0 && !t.clean.covers(&o.asks) {
 		heard, news = true, o.spoiled == nil
 		o.spoil(f, by)
@@ -155,10 +155,10 @@ func (t *tellings) clear(err error, raised uint64, head *clock, values func(func
 	t.found[t.epoch%keptFaults] = f
 	var heard, news bool
 	values(func(o *origin) {
-		h, n := t.settle(o, f, raised)
+		h, n := t.taint(o, f, raised)
 		heard, news = heard || h, news || n
 	})
-	t.clean.join(head)
+	t.clean.advanceTo(head)
 	f.told = heard && !news
 	return f, !heard
 }

@@ -29,23 +29,23 @@ func TestWhoAsksForWhatCameOfAFaultIsAlwaysTold(t *testing.T) {
 	f, nobodys := x.clear(wrong, 1<<3, &clock{9, 9, 9}, values(&bad, &other))
 	require.False(t, nobodys)
 	require.False(t, f.told)
-	require.NoError(t, other.tell(false), "it is not its flag that is up")
+	require.NoError(t, other.faultFor(false), "it is not its flag that is up")
 	for range 3 {
-		require.Same(t, wrong, bad.tell(false))
+		require.Same(t, wrong, bad.faultFor(false))
 	}
 	require.True(t, f.told)
-	x.add(&later, &bad)
+	x.depend(&later, &bad)
 	x.asked(&later, 1, 10, 5)
 	f, nobodys = x.clear(errors.New("once more"), 1<<5, &clock{9, 10, 9}, values(&later))
 	require.False(t, nobodys)
 	require.True(t, f.told, "who asks for it hears of the first")
-	require.Same(t, wrong, later.tell(true), "and for what came of that")
+	require.Same(t, wrong, later.faultFor(true), "and for what came of that")
 	x.asked(&other, 1, 11, 3)
 	x.clean.raise(1, 11)
 	x.clear(errors.New("another's"), 1<<3, &clock{9, 12}, values(&other))
-	require.NoError(t, other.tell(false), "what is known to have met no fault is not spoiled by a later one")
+	require.NoError(t, other.faultFor(false), "what is known to have met no fault is not spoiled by a later one")
 	var fresh origin
-	x.add(&fresh, &other)
+	x.depend(&fresh, &other)
 	require.Zero(t, fresh.flags)
 }
 
@@ -55,60 +55,60 @@ func TestStepsThatWereLeftOutAreToldToOneWhoStepsAndOneWhoReads(t *testing.T) {
 	wrong := errors.New("wrong")
 	fault := func() {
 		x.asked(&loss, 0, 1+x.clean[0], 7)
-		x.step(&w, &w, 1<<7, 0, 2+x.clean[0])
-		x.step(&v, &v, 1<<7|1<<9, 0, 3+x.clean[0])
-		x.step(&theirs, &theirs, 1<<8, 1, 1)
+		x.noteStep(&w, &w, 1<<7, 0, 2+x.clean[0])
+		x.noteStep(&v, &v, 1<<7|1<<9, 0, 3+x.clean[0])
+		x.noteStep(&theirs, &theirs, 1<<8, 1, 1)
 		_, nobodys := x.clear(wrong, 1<<7|1<<9, &clock{3 + x.clean[0], 1}, values(&w, &v, &theirs, &loss))
 		require.False(t, nobodys)
-		require.NoError(t, theirs.tell(true), "it heeds no flag that is up")
+		require.NoError(t, theirs.faultFor(true), "it heeds no flag that is up")
 	}
 	fault()
-	require.ErrorIs(t, w.tell(false), wrong)
-	require.NoError(t, v.tell(false), "who reads has been told")
-	require.ErrorIs(t, v.tell(true), wrong, "who steps has not")
-	require.NoError(t, w.tell(true))
+	require.ErrorIs(t, w.faultFor(false), wrong)
+	require.NoError(t, v.faultFor(false), "who reads has been told")
+	require.ErrorIs(t, v.faultFor(true), wrong, "who steps has not")
+	require.NoError(t, w.faultFor(true))
 	fault()
-	require.ErrorIs(t, w.tell(true), wrong)
-	require.NoError(t, v.tell(false))
+	require.ErrorIs(t, w.faultFor(true), wrong)
+	require.NoError(t, v.faultFor(false))
 	loss = origin{}
 	fault()
-	require.ErrorIs(t, loss.tell(false), wrong)
-	require.NoError(t, w.tell(true), "who was told of the fault need not be told of what was left out for it")
-	require.ErrorIs(t, loss.tell(false), wrong)
+	require.ErrorIs(t, loss.faultFor(false), wrong)
+	require.NoError(t, w.faultFor(true), "who was told of the fault need not be told of what was left out for it")
+	require.ErrorIs(t, loss.faultFor(false), wrong)
 }
 
 func TestAStepHeedsAndTellsWhatIsNotKnownOfItAlone(t *testing.T) {
 	var x tellings
 	var w, old origin
 	x.asked(&old, 2, 1, 3)
-	x.step(&w, &old, 1<<4, 0, 1)
+	x.noteStep(&w, &old, 1<<4, 0, 1)
 	require.Equal(t, old.asks, w.asks, "it came of what was before, wherever that lay")
 	require.Equal(t, old.flags, w.flags)
 	for n := range uint64(10) { // a loss is read one step late
 		x.clean.raise(0, n)
-		x.step(&w, &w, 1<<(10+n), 0, n+2)
+		x.noteStep(&w, &w, 1<<(10+n), 0, n+2)
 		require.LessOrEqual(t, len(w.steps), 2)
 	}
 	x.clear(errors.New("foreign"), 1<<12, &clock{11}, values(&w))
-	require.NoError(t, w.tell(true))
+	require.NoError(t, w.faultFor(true))
 	for n := range uint64(10) {
-		x.step(&w, &w, 1<<n, 0, n+12)
+		x.noteStep(&w, &w, 1<<n, 0, n+12)
 	}
 	require.Len(t, w.steps, mostSteps)
 	x.clear(errors.New("found"), 1, &clock{30}, values(&w))
-	require.Error(t, w.tell(true), "the first may have been left out")
+	require.Error(t, w.faultFor(true), "the first may have been left out")
 }
 
 func TestACopyOfAValueIsLikeItWhateverElseItsRunRead(t *testing.T) {
 	var x tellings
 	var w, ids, copied origin
 	x.asked(&ids, 0, 1, 3)
-	x.add(&copied, &w)
-	x.add(&copied, &ids)
+	x.depend(&copied, &w)
+	x.depend(&copied, &ids)
 	copied.like(&w)
 	x.clear(errors.New("found"), 1<<3, &clock{1}, values(&w, &ids, &copied))
-	require.Error(t, ids.tell(false))
-	require.NoError(t, copied.tell(false))
+	require.Error(t, ids.faultFor(false))
+	require.NoError(t, copied.faultFor(false))
 }
 
 func TestAFaultOfWhichNothingIsLeftIsTheFindersAndIsNotLostWhereSomebodyAsksOfAll(t *testing.T) {
@@ -245,7 +245,7 @@ func (g *ground) finishSome() {
 func (g *ground) compute(p *trainer, to *thing, from ...*thing) {
 	var came origin
 	for _, v := range from {
-		g.add(&came, &v.origin)
+		g.depend(&came, &v.origin)
 	}
 	names := g.number < 64 && g.r.IntN(3) == 0
 	meets := names && g.r.IntN(4) == 0
@@ -270,13 +270,13 @@ func (g *ground) compute(p *trainer, to *thing, from ...*thing) {
 
 func (g *ground) step(p *trainer, grad *thing) {
 	w := p.param
-	if w.tell(true) != nil || grad.tell(true) != nil {
+	if w.faultFor(true) != nil || grad.faultFor(true) != nil {
 		g.told(p)
 		return
 	}
 	var came origin
-	g.add(&came, &w.origin)
-	g.add(&came, &grad.origin)
+	g.depend(&came, &w.origin)
+	g.depend(&came, &grad.origin)
 	var heed uint64
 	k := g.ask(func() {
 		switch {
@@ -290,7 +290,7 @@ func (g *ground) step(p *trainer, grad *thing) {
 		}
 	}, w, grad, w)
 	heed = came.flags
-	g.tellings.step(&w.origin, &w.origin, heed, k.source, k.n)
+	g.tellings.noteStep(&w.origin, &w.origin, heed, k.source, k.n)
 }
 
 func (g *ground) told(p *trainer) {
@@ -306,7 +306,7 @@ func (g *ground) glance(p *trainer) {
 	switch {
 	case l == nil:
 		v := append(p.data[:], p.param)[g.r.IntN(4)]
-		if v.tell(false) != nil {
+		if v.faultFor(false) != nil {
 			g.told(p)
 			return
 		}
@@ -324,7 +324,7 @@ func (g *ground) glance(p *trainer) {
 func (g *ground) end(p *trainer, l *peek) {
 	nobodys := false
 	if l.epoch == g.epoch && !l.set {
-		g.clean.join(&l.done)
+		g.clean.advanceTo(&l.done)
 	} else if l.epoch == g.epoch {
 		for _, q := range g.queues {
 			g.finishAll(q)
@@ -337,7 +337,7 @@ func (g *ground) end(p *trainer, l *peek) {
 		g.record = 0
 		g.forget(g)
 	}
-	if l.at.tell(false) != nil {
+	if l.at.faultFor(false) != nil {
 		g.told(p)
 		return
 	}

@@ -21,7 +21,7 @@ func (g *GPU) Move(dst, src uintptr, n int) error {
 // Pass is Exporter's.
 func (g *GPU) Pass(dst, src uintptr, n int) error {
 	need := g.wrote(src, n)
-	need.join(g.uses(dst))
+	need.advanceTo(g.uses(dst))
 	rest := need
 	rest[shares] = 0
 	if err := g.await(&rest); err != nil { // here, and not on the stream, where other copies would wait, too
@@ -38,7 +38,7 @@ func (g *GPU) moveLocked(source int, need *clock, follows, light bool, dst, src 
 	at := g.order.submit(source, need, follows, light)
 	of.use.used(source, at, false)
 	to.use.used(source, at, true)
-	g.telling.add(&to.origin, &of.origin)
+	g.telling.depend(&to.origin, &of.origin)
 	if err := g.obey(); err != nil {
 		return err
 	}

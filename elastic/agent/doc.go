@@ -1,9 +1,9 @@
 // Package agent starts the workers of one node and keeps them running.
 //
-// Run meets the other nodes of the job (package rdzv): they agree on their ranks, and on who goes on
-// when a node is lost, leaves or comes. It gives each worker its place in the environment variables
-// that torchrun sets, tells it each later place (package elastic), and shows its output line by line
-// with the rank in front, or keeps it in files, as Spec.Logs says.
+// Run meets the other nodes of the job (package rdzv): they agree on their ranks, and on who goes
+// on when a node is lost, leaves or comes. It gives each worker its place in the environment
+// variables that torchrun sets, tells it each later place (package elastic), and shows its output
+// line by line with the rank in front, or keeps it in files, as Spec.Logs says.
 //
 // A worker that fails is started again in its place while the restarts of the job last, and the
 // others hear of it; or all workers of all nodes are, as Spec.Policy says. A worker that called
@@ -13,8 +13,9 @@
 // has asked; elsewhere RestartGroup is for programs that do not call Join.
 //
 // When no restart is left the job ends: the others get SIGTERM, after Spec.Grace SIGKILL, and Run's
-// error names the worker that failed first after the last restart, its last words on stderr, and its
-// error file. Cancelling Run's context ends this node's part, and the other nodes go on without it.
+// error names the worker that failed first after the last restart, its last words on stderr, and
+// its error file. Cancelling Run's context ends this node's part, and the other nodes go on without
+// it.
 //
 // The workers of a round meet in a store that the node with rank 0 hosts; each round has a new one.
 // The nodes meet in another, which the node that Spec.Endpoint names hosts: that node's end is the

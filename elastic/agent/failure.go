@@ -65,9 +65,9 @@ type Failure struct {
 	deaf    bool // it never asked for its place
 }
 
-// tell adds what the worker's error file says. Its time counts where it is that of a worker which
-// took longer to end, and it is known to the second alone.
-func (f *Failure) tell(raw []byte, started, seen time.Time) {
+// addErrorFile adds what the worker's error file says. Its time counts where it is that of a worker
+// which took longer to end, and it is known to the second alone.
+func (f *Failure) addErrorFile(raw []byte, started, seen time.Time) {
 	r := errorfile.Parse(raw)
 	f.raw, f.Message, f.Stack, f.Time, f.started = raw, r.Message, r.Stack, seen, started
 	if latest := r.Time.Add(time.Second); latest.After(started) && latest.Before(seen) {
@@ -179,9 +179,9 @@ const maxOthers = 4
 const maxEarlier = 16
 
 // Report is the error for people: the failure that ended the job and those that followed, with
-// their last words; earlier ones, after which workers were started again, the first of them with its
-// last words, as it may be the cause, and the others in a line each; and at the end in one line what
-// ended the job.
+// their last words; earlier ones, after which workers were started again, the first of them with
+// its last words, as it may be the cause, and the others in a line each; and at the end in one line
+// what ended the job.
 func (e *WorkerError) Report() string {
 	var b strings.Builder
 	if len(e.Others)+len(e.Earlier)+len(e.Message)+len(e.Stderr) > 0 { // else the last line says it all

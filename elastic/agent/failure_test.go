@@ -107,7 +107,7 @@ func TestTheTimeOfAnErrorFileCountsWhereTheWorkerTookLongToEnd(t *testing.T) {
 	began, seen := time.Unix(1000, 0), time.Unix(1060, 0)
 	for stamp, want := range map[string]int64{"1005": 1006, "1059": 1060, "1060": 1060, "900": 1060, "2000": 1060, "x": 1060} {
 		var f Failure
-		f.tell([]byte(`{"message":{"message":"m","extraInfo":{"timestamp":"`+stamp+`"}}}`), began, seen)
+		f.addErrorFile([]byte(`{"message":{"message":"m","extraInfo":{"timestamp":"`+stamp+`"}}}`), began, seen)
 		require.Equal(t, want, f.Time.Unix(), stamp)
 	}
 }

@@ -106,8 +106,8 @@ func (p *Probe) Ask(c context.Context) (Status, error) {
 	}
 }
 
-// begin is where the loop takes questions; a nil Probe has none.
-func (p *Probe) begin() <-chan chan<- Status {
+// questions is where the loop takes questions; a nil Probe has none.
+func (p *Probe) questions() <-chan chan<- Status {
 	if p == nil {
 		return nil
 	}

@@ -83,7 +83,7 @@ func TestANodeWhoseRendezvousIsGoneIsNotReadyUntilItIsBack(t *testing.T) {
 
 func TestAnAgentThatHangsDoesNotAnswerItsProbe(t *testing.T) {
 	p := NewProbe()
-	p.begin() // nobody takes the questions
+	p.questions() // nobody takes the questions
 	late := errors.New("late")
 	c, cancel := context.WithCancelCause(t.Context())
 	cancel(late)

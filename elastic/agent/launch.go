@@ -42,14 +42,14 @@ func unborn(rank int) *worker {
 func (a *agent) launch(i int) {
 	rank := a.node.place.First + i
 	a.started = true
-	p, err := a.begin(i, rank)
+	p, err := a.startProcess(i, rank)
 	if err != nil {
 		a.procs[i] = unborn(rank)
 		a.exits <- exit{localRank: i, status: process.Status{Code: process.StartCode(err)}, at: time.Now(), start: err} // there is room for one of each worker
 		return
 	}
 	a.procs[i] = p
-	a.tell(i)
+	a.sendPlace(i)
 	a.waiters.Go(func() {
 		e := exit{localRank: i, status: p.Wait(), at: time.Now()}
 		a.orphans.Reaped(p.PID())
@@ -59,8 +59,8 @@ func (a *agent) launch(i int) {
 	})
 }
 
-// begin starts the process of a worker. On an error nothing is left behind.
-func (a *agent) begin(i, rank int) (w *worker, err error) {
+// startProcess starts the process of a worker. On an error nothing is left behind.
+func (a *agent) startProcess(i, rank int) (w *worker, err error) {
 	path, err := lookup(a.spec.Program)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (a *agent) begin(i, rank int) (w *worker, err error) {
 		})
 	}
 	if err != nil {
-		files.close()
+		files.closeAll()
 		return nil, process.Remedied(err, path)
 	}
 	return &worker{Process: p, rank: rank, stdout: stdout, stderr: stderr, errors: files.errors, told: told}, nil
@@ -128,8 +128,8 @@ func (a *agent) show(i int, stream Streams) *output.Sink {
 	return a.err
 }
 
-// tell tells a worker its place. One that does not listen misses it when its pipe is full.
-func (a *agent) tell(i int) {
+// sendPlace tells a worker its place. One that does not listen misses it when its pipe is full.
+func (a *agent) sendPlace(i int) {
 	p := a.procs[i]
 	place := placeOf(*a.node.place, a.epochs.now, i, a.master, a.meeting.addr)
 	place.StoreTLS = a.spec.Store.TLS != nil
@@ -162,7 +162,7 @@ func (a *agent) tellAll() {
 	}
 	for i, s := range a.node.workers {
 		if s.phase == running && !s.stale {
-			a.tell(i)
+			a.sendPlace(i)
 		}
 	}
 	a.listen()

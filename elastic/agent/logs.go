@@ -114,14 +114,14 @@ func (l Logs) openFiles(root *os.Root, round, restarts, localRank int, complain 
 		}
 	}
 	if err != nil {
-		f.close()
+		f.closeAll()
 		return files{}, fmt.Errorf("its log files: %w", err)
 	}
 	f.errors = errorfile.File{Path: filepath.Join(root.Name(), folder, "error.json")}
 	return f, nil
 }
 
-func (f files) close() {
+func (f files) closeAll() {
 	f.stdout.Close()
 	f.stderr.Close()
 	f.errors.Close()

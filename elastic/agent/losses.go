@@ -16,9 +16,9 @@ type losses struct {
 	first error
 }
 
-// add takes an error of writing what is named. That nobody reads any more is no loss: see
+// record takes an error of writing what is named. That nobody reads any more is no loss: see
 // ErrNoReader.
-func (l *losses) add(what string, err error) {
+func (l *losses) record(what string, err error) {
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return
 	}

@@ -57,7 +57,7 @@ func TestAnAgentTakesNoWorkersStoreThatIsNotAtItsRoundsFirstNode(t *testing.T) {
 func TestAForgedAddressOfTheWorkersStoreStartsNoWorker(t *testing.T) {
 	seeking(t, 0, func(t *testing.T, m *meeting, st *remote) {
 		require.NoError(t, st.Set(t.Context(), "master/4", []byte("10.6.6.6:29500")))
-		m.waits.begin(m.spec, time.Now())
+		m.waits.reset(m.spec, time.Now())
 		m.clear(m.shut(second.Round).round)
 		b := m.shut(second.Round)
 		m.clear(second.Round)

@@ -57,12 +57,12 @@ func meet(c context.Context, spec *Spec, say func(string), log *slog.Logger) (*m
 	life, end := context.WithCancel(context.WithoutCancel(c))
 	m := &meeting{spec: spec, addr: cmp.Or(spec.LocalAddr, spec.MasterAddr), news: make(chan news), end: end, asked: c.Done()}
 	if !spec.alone() {
-		m.waits.begin(spec, time.Now())
+		m.waits.reset(spec, time.Now())
 		m.waits.say = say
-		m.runs.Go(func() { m.waits.tell(life) })
+		m.runs.Go(func() { m.waits.announce(life) })
 	}
 	if err := m.join(c, life, log); err != nil {
-		m.close()
+		m.leave()
 		return nil, err
 	}
 	m.runs.Go(func() { m.listen(life) })
@@ -103,7 +103,7 @@ func (m *meeting) listen(c context.Context) {
 			if !more {
 				if c.Err() == nil {
 					err := m.rdzv.Leave(c, "")
-					m.tell(c, news{err: m.earlier(c, &lostError{m.spec.storeName(), err})})
+					m.report(c, news{err: m.earlier(c, &lostError{m.spec.storeName(), err})})
 				}
 				return
 			}
@@ -119,16 +119,16 @@ func (m *meeting) listen(c context.Context) {
 			switch n := (news{Action: a}); {
 			case a.Kind == rdzv.Place:
 				b := m.shut(a.Placement.Round)
-				m.tell(c, news{Action: a, coming: true})
+				m.report(c, news{Action: a, coming: true})
 				found, stop = m.look(c, n, b)
 			case found != nil:
 				held = append(held, n)
 			default:
-				m.tell(c, n)
+				m.report(c, n)
 			}
 		case n := <-found:
 			for _, n := range append([]news{n}, held...) {
-				m.tell(c, n)
+				m.report(c, n)
 			}
 			stop()
 			found, held = nil, nil
@@ -165,7 +165,7 @@ func (m *meeting) look(c context.Context, n news, b *barrier) (<-chan news, func
 	return found, stop
 }
 
-func (m *meeting) tell(c context.Context, n news) {
+func (m *meeting) report(c context.Context, n news) {
 	select {
 	case m.news <- n:
 	case <-c.Done():
@@ -188,8 +188,8 @@ func persist(c context.Context, do func() error) error {
 	}
 }
 
-// close leaves the rendezvous and ends all that this node hosts.
-func (m *meeting) close() {
+// leave leaves the rendezvous and ends all that this node hosts.
+func (m *meeting) leave() {
 	if m.rdzv != nil {
 		c, cancel := context.WithTimeout(context.Background(), parting)
 		m.runs.Go(func() { m.hasten(c, cancel) })
@@ -241,8 +241,8 @@ func (m *meeting) hasten(c context.Context, end func()) {
 // partedKey is a queue of those who know of the end and need the store no more.
 const partedKey = "parted"
 
-// part says that this node knows of the end. If the store is here it waits for all others to say so,
-// also those that are redundant or wait. Who is lost says nothing: then it is c that ends this.
+// part says that this node knows of the end. If the store is here it waits for all others to say
+// so, also those that are redundant or wait. Who is lost says nothing: then it is c that ends this.
 func (m *meeting) part(c context.Context) {
 	m.mu.Lock()
 	ended := m.ended

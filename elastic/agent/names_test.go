@@ -37,7 +37,7 @@ func TestANodeHostsTheRendezvousOnceItsNameIsThere(t *testing.T) {
 	spec = spec.populate()
 	m, err := meet(t.Context(), &spec, func(string) {}, nil)
 	require.NoError(t, err)
-	defer m.close()
+	defer m.leave()
 	require.True(t, m.hosts)
 }
 

@@ -34,8 +34,8 @@ type decision struct {
 	reason string
 }
 
-// at is the decision with its reason told at a time.
-func (d decision) at(now time.Time) decision {
+// stamped is the decision with its reason told at a time.
+func (d decision) stamped(now time.Time) decision {
 	if d.reason != "" {
 		d.reason = stamp(now, d.reason)
 	}

@@ -69,20 +69,20 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 		defer folder.Close()
 		a.logs, a.result.Logs = folder, folder.Name()
 	}
-	defer a.orphans.End()
-	a.enter(stageMeeting)
+	defer a.orphans.ReapEnded()
+	a.setStage(stageMeeting)
 	log := slog.New(awayNews{a.say, spec.storeName()})
 	if spec.Store.Logger == nil {
 		spec.Store.Logger = log
 	}
 	m, err := meet(c, &spec, a.say, log)
 	if err != nil {
-		a.settle(c, nil)
+		a.drainOutput(c, nil)
 		return nil, err
 	}
 	defer func() {
-		a.enter(stageParting)
-		m.close()
+		a.setStage(stageParting)
+		m.leave()
 	}()
 	a.spec, a.meeting = spec, m
 
@@ -144,7 +144,7 @@ func newAgent(spec Spec) *agent {
 	lost := &losses{}
 	out, err := output.NewSinks(spec.Stdout, spec.Stderr)
 	for stream, sink := range map[Streams]*output.Sink{Stdout: out, Stderr: err} {
-		sink.Lost = func(err error) { lost.add(stream.name(), err) }
+		sink.Lost = func(err error) { lost.record(stream.name(), err) }
 		sink.Unread = func() { unread <- stream } // there is room for one word of each
 	}
 	return &agent{
@@ -162,11 +162,11 @@ func newAgent(spec Spec) *agent {
 
 // watch carries out what the node decides until the job is over here.
 func (a *agent) watch(c context.Context) error {
-	cancelled, aborted, asks := c.Done(), a.spec.Abort, a.spec.Probe.begin()
+	cancelled, aborted, asks := c.Done(), a.spec.Abort, a.spec.Probe.questions()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for !a.node.done() {
-		a.enter(a.node.stage())
+		a.setStage(a.node.stage())
 		var due <-chan time.Time
 		if !a.node.due.IsZero() {
 			alarm.Reset(time.Until(a.node.due))
@@ -198,14 +198,14 @@ func (a *agent) watch(c context.Context) error {
 			if a.failure == nil {
 				a.failure = cmp.Or(context.Cause(c), errAborted)
 			}
-			a.do(a.node.abort("asked to end at once"))
+			a.perform(a.node.abort("asked to end at once"))
 		case <-due:
-			a.do(a.node.expire(time.Now()))
+			a.perform(a.node.expire(time.Now()))
 		}
 	}
 	a.orphans.Kill() // what holds the output, too
-	a.enter(stageSettling)
-	a.settle(c, asks)
+	a.setStage(stageSettling)
+	a.drainOutput(c, asks)
 	if host, port, err := net.SplitHostPort(a.master); err == nil {
 		a.result.MasterAddr = host
 		a.result.MasterPort, _ = strconv.Atoi(port)
@@ -230,7 +230,7 @@ func (a *agent) leaves(why error) {
 	if a.failure == nil {
 		a.failure, a.meeting.why = why, why.Error()
 	}
-	a.do(a.node.end(time.Now(), why.Error()))
+	a.perform(a.node.end(time.Now(), why.Error()))
 }
 
 // heard takes what the rendezvous says.
@@ -240,7 +240,7 @@ func (a *agent) heard(n news) {
 	case n.err != nil:
 		a.ends(now, n.err)
 	case n.Kind == rdzv.Place && n.coming:
-		a.do(a.node.coming(now, n.Placement, n.Why, a.deaf).at(now))
+		a.perform(a.node.coming(now, n.Placement, n.Why, a.deaf).stamped(now))
 	case n.Kind == rdzv.Place:
 		if a.master != n.master && (a.spec.proof != "" && !a.spec.TokenMade || !a.spec.alone()) { // without a known token nobody could look into it
 			a.say("the workers' store is tcp://" + n.master)
@@ -257,23 +257,23 @@ func (a *agent) heard(n news) {
 			a.note(n.Placement.Round, fmt.Sprintf("%s, %s; this is node %d", count(n.Placement.Nodes, "node"), plural(n.Placement.World), n.Placement.Rank))
 		}
 		a.epochs.placed(n.Placement)
-		a.do(a.node.placed(n.Placement))
+		a.perform(a.node.placed(n.Placement))
 		a.tellAll()
 	case n.Kind == rdzv.Restart:
 		a.note(n.Placement.Round, fmt.Sprintf("starting it again, restart %d of %d: %s", n.Placement.Restarts, n.Placement.MaxRestarts, n.Why))
 		a.result.Restarts = n.Placement.Restarts
-		a.do(a.node.restart(n.Nth, n.Placement))
+		a.perform(a.node.restart(n.Nth, n.Placement))
 	case n.Kind == rdzv.Finished || n.Kind == rdzv.Refuse:
 		a.result.Restarts = max(a.result.Restarts, n.Placement.Restarts) // the end may overtake the leave to restart
 		a.ends(now, n.Err)
 	case n.Kind == rdzv.Wait && a.waits != rdzv.Wait:
 		a.waits = n.Kind
 		a.say("this node waits for the next round")
-		a.do(a.node.outside(now, a.lost).at(now))
+		a.perform(a.node.outside(now, a.lost).stamped(now))
 	case n.Kind == rdzv.Spare && a.waits != rdzv.Spare:
 		a.waits = n.Kind
 		a.say("this node is redundant for now: the job has as many as it may; it steps in when one of them is gone")
-		a.do(a.node.outside(now, a.lost).at(now))
+		a.perform(a.node.outside(now, a.lost).stamped(now))
 	}
 }
 
@@ -303,7 +303,7 @@ func (a *agent) ends(now time.Time, err error) {
 	if a.failure == nil {
 		a.failure = err
 	}
-	a.do(a.node.end(now, why))
+	a.perform(a.node.end(now, why))
 	a.say(hint)
 }
 
@@ -346,7 +346,7 @@ func (a *agent) exited(e exit) {
 	why := w.String()
 	if !e.status.OK() {
 		f := Failure{Exit: w, Start: e.start, Round: a.node.place.Round, deaf: p.deaf, Stderr: p.stderr.Tail(), ErrorFile: p.errors.Name(), LogFile: p.stderr.File.Name()}
-		f.tell(p.errors.Read(), p.Started, e.at)
+		f.addErrorFile(p.errors.Read(), p.Started, e.at)
 		if old := a.failures[e.localRank]; old.nth > 0 {
 			if a.earlier = append(a.earlier, old); len(a.earlier) > maxEarlier {
 				a.earlier = slices.Delete(a.earlier, 1, 2)
@@ -361,10 +361,10 @@ func (a *agent) exited(e exit) {
 	if d.fail != nil {
 		a.failures[e.localRank].nth = d.fail.nth
 	}
-	a.do(d)
+	a.perform(d)
 }
 
-func (a *agent) do(d decision) {
+func (a *agent) perform(d decision) {
 	a.say(d.reason)
 	for _, o := range d.orders {
 		switch o.deed {
@@ -395,7 +395,7 @@ func (a *agent) note(round int, what string) {
 
 // lose takes an error of a log file.
 func (a *agent) lose(err error) {
-	a.losses.add("log files", err)
+	a.losses.record("log files", err)
 	a.say(err.Error())
 }
 

@@ -7,15 +7,15 @@ import (
 	"github.com/weft-project/weft/elastic/internal/process"
 )
 
-// settle waits until all output is written. That may take as long as who reads it likes, until this
-// node is asked to end: then it takes process.Drain at most.
-func (a *agent) settle(c context.Context, asks <-chan chan<- Status) {
+// drainOutput waits until all output is written. That may take as long as who reads it likes, until
+// this node is asked to end: then it takes process.Drain at most.
+func (a *agent) drainOutput(c context.Context, asks <-chan chan<- Status) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
 		a.waiters.Wait()
-		a.out.Settle()
-		a.err.Settle()
+		a.out.Drain()
+		a.err.Drain()
 	}()
 	cancelled, aborted := c.Done(), a.spec.Abort
 	var late <-chan time.Time

@@ -67,8 +67,8 @@ func (n *node) has(p phase) bool {
 	return slices.ContainsFunc(n.workers, func(s slot) bool { return s.phase == p })
 }
 
-// enter notes where the agent is, for tests.
-func (a *agent) enter(s stage) {
+// setStage notes where the agent is, for tests.
+func (a *agent) setStage(s stage) {
 	if a.spec.entered != nil {
 		a.spec.entered(s)
 	}

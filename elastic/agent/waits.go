@@ -42,7 +42,7 @@ type standing struct {
 	others []string // jobs in that store
 }
 
-func (w *waits) begin(spec *Spec, now time.Time) {
+func (w *waits) reset(spec *Spec, now time.Time) {
 	cfg, _ := spec.rendezvous().Populate() // it was validated
 	w.endpoint, w.job, w.patience, w.lastCall = spec.Endpoint, spec.RunID, cfg.JoinTimeout, cfg.LastCall
 	w.since, w.what.placed = now, -1
@@ -55,11 +55,11 @@ func (w *waits) lacks(err error, urgent bool) {
 	what, waited := w.what, time.Since(w.since)
 	w.mu.Unlock()
 	if urgent {
-		w.say(what.text(w.at(), waited, w.patience, w.lastCall))
+		w.say(what.text(w.where(), waited, w.patience, w.lastCall))
 	}
 }
 
-func (w *waits) at() string { return fmt.Sprintf("%s, job %s", w.endpoint, w.job) }
+func (w *waits) where() string { return fmt.Sprintf("%s, job %s", w.endpoint, w.job) }
 
 // hasMet says whether the node has heard of a rendezvous that was not over.
 func (w *waits) hasMet() bool {
@@ -94,8 +94,8 @@ func (w *waits) heard(a rdzv.Action) {
 	}
 }
 
-// tell tells, until c is over.
-func (w *waits) tell(c context.Context) {
+// announce tells, until c is over.
+func (w *waits) announce(c context.Context) {
 	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
 	for {
@@ -129,7 +129,7 @@ func (w *waits) line(c context.Context, now time.Time) string {
 	if what.joined && what.placed < 0 && what.sum.Nodes < what.sum.Min {
 		what.others = otherJobs(c, under, w.job)
 	}
-	text := what.text(w.at(), waited, w.patience, w.lastCall)
+	text := what.text(w.where(), waited, w.patience, w.lastCall)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if text == w.text {

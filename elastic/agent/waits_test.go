@@ -58,7 +58,7 @@ func TestANodeThatWaitsSaysSoAfterSomeSecondsAndThenRarely(t *testing.T) {
 		spec := Spec{MinNodes: 2, NprocPerNode: 1, RunID: "j", Endpoint: "h:1", LocalAddr: "here", Meet: func(context.Context) (store.Store, error) { return st, nil }}.populate()
 		m, err := meet(t.Context(), &spec, say, nil)
 		require.NoError(t, err)
-		defer m.close()
+		defer m.leave()
 		time.Sleep(5*time.Minute + time.Second/2)
 		mu.Lock()
 		defer mu.Unlock()
@@ -110,7 +110,7 @@ func TestANodeThatWaitsSaysNothingWhileTheRendezvousIsOutOfReach(t *testing.T) {
 		spec := Spec{MinNodes: 2, NprocPerNode: 1, RunID: "j", Endpoint: "h:1", LocalAddr: "here", Meet: func(context.Context) (store.Store, error) { return st, nil }}.populate()
 		m, err := meet(t.Context(), &spec, say, nil)
 		require.NoError(t, err)
-		defer m.close()
+		defer m.leave()
 		time.Sleep(5 * time.Second)
 		st.down.Store(true)
 		time.Sleep(40*time.Second + time.Second/2)
@@ -160,7 +160,7 @@ func TestANodeHostsTheRendezvousOnceItsPortIsFree(t *testing.T) {
 	spec = spec.populate()
 	m, err := meet(t.Context(), &spec, func(string) { say.Do(func() { _ = l.Close() }) }, nil)
 	require.NoError(t, err)
-	defer m.close()
+	defer m.leave()
 	require.True(t, m.hosts)
 }
 

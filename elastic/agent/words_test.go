@@ -17,13 +17,13 @@ func TestNothingThatTheAgentSaysOrReportsOfOthersSteersATerminal(t *testing.T) {
 	var out bytes.Buffer
 	_, stderr := output.NewSinks(&out, &out)
 	stderr.Say(steers)
-	stderr.Settle()
+	stderr.Drain()
 	raw, err := json.Marshal(map[string]any{"message": map[string]any{"message": steers + "\nand more", "extraInfo": map[string]string{"py_callstack": steers}}})
 	require.NoError(t, err)
 	l := &output.Lines{Sink: output.Hidden(), Prefix: output.NewLabel(""), Keep: true}
 	_, _ = l.Write([]byte("\tat " + steers + "\n"))
 	f := Failure{Exit: Exit{Code: 1, PID: 7}, Stderr: l.Tail()}
-	f.tell(raw, time.Time{}, time.Time{})
+	f.addErrorFile(raw, time.Time{}, time.Time{})
 	for where, text := range map[string]string{"the agent": out.String(), "a failure in short": f.brief(), "its report": newWorkerError([]Failure{f}).Report()} {
 		require.Contains(t, text, "mine", where)
 		require.Equal(t, printable.Lines(text, len(text)), text, where)

@@ -317,7 +317,7 @@ func (d *Dir) lead(c context.Context, dir *os.Root, name string, part Part, fail
 	if err != nil {
 		return err
 	}
-	err = d.put(dir, manifestName, func(w io.Writer) error { _, err := w.Write(text); return err })
+	err = d.writeFile(dir, manifestName, func(w io.Writer) error { _, err := w.Write(text); return err })
 	if err != nil {
 		return err
 	}
@@ -377,7 +377,7 @@ func (d *Dir) write(c context.Context, dir *os.Root, part Part) (shard, error) {
 		s.Pieces = append(s.Pieces, p)
 		tensors = append(tensors, safetensors.Tensor{Name: p.Key, Info: p.info(), Data: x.Data})
 	}
-	err := d.put(dir, s.File, func(w io.Writer) error {
+	err := d.writeFile(dir, s.File, func(w io.Writer) error {
 		if c.Err() != nil {
 			return context.Cause(c)
 		}
@@ -394,8 +394,8 @@ func (d *Dir) write(c context.Context, dir *os.Root, part Part) (shard, error) {
 	return s, o.f.Close()
 }
 
-// put writes a file under another name, brings it to the disk and gives it its name.
-func (d *Dir) put(dir *os.Root, name string, write func(io.Writer) error) (err error) {
+// writeFile writes a file under another name, brings it to the disk and gives it its name.
+func (d *Dir) writeFile(dir *os.Root, name string, write func(io.Writer) error) (err error) {
 	f, err := dir.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -41,8 +41,8 @@ func (a *away) is() bool {
 	return a.waiting > 0
 }
 
-// end takes it that somebody waits no more, because the store is back, or else.
-func (a *away) end(back bool) {
+// resolve takes it that somebody waits no more, because the store is back, or else.
+func (a *away) resolve(back bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting--; a.waiting == 0 && back {

@@ -72,9 +72,9 @@ func (d *decision) came(n Node) string {
 	return "joins"
 }
 
-// take takes the changes of a bulletin that are news. What happened before this node first heard of
-// the rendezvous, and what is its own, is none.
-func (p *peer) take(b bulletin) {
+// applyBulletin takes the changes of a bulletin that are news. What happened before this node first
+// heard of the rendezvous, and what is its own, is none.
+func (p *peer) applyBulletin(b bulletin) {
 	if b.Term != p.counter {
 		if p.counter == 0 && len(b.Changes) > 0 {
 			p.counted = b.Changes[len(b.Changes)-1].Nth

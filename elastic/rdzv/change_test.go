@@ -59,11 +59,11 @@ func TestEveryNodeHearsOnceWhatBecomesOfTheOthers(t *testing.T) {
 func TestOfManyChangesAtATimeTheLastAreToldAndTheOthersCounted(t *testing.T) {
 	p := newPeer(Node{ID: "me"}, Config{Silence: time.Second}, epochOfTime)
 	change := func(nth int, id string) Change { return Change{Nth: nth, ID: id, What: id} }
-	p.take(bulletin{Term: 1, Changes: []Change{change(3, "a"), change(4, "b")}})
+	p.applyBulletin(bulletin{Term: 1, Changes: []Change{change(3, "a"), change(4, "b")}})
 	require.Empty(t, p.changes, "that was before it came")
-	p.take(bulletin{Term: 1, Changes: []Change{change(4, "b"), change(5, "me"), change(6, "c")}})
-	p.take(bulletin{Term: 1, Changes: []Change{change(6, "c"), change(12, "d")}})
-	p.take(bulletin{Term: 2, Changes: []Change{change(1, "e")}})
+	p.applyBulletin(bulletin{Term: 1, Changes: []Change{change(4, "b"), change(5, "me"), change(6, "c")}})
+	p.applyBulletin(bulletin{Term: 1, Changes: []Change{change(6, "c"), change(12, "d")}})
+	p.applyBulletin(bulletin{Term: 2, Changes: []Change{change(1, "e")}})
 	require.Equal(t, []Change{change(6, "c"), {What: "5 more nodes have come or gone"}, change(12, "d"), change(1, "e")}, p.changes)
 }
 

@@ -178,7 +178,7 @@ func (s *State) restore(in savedMember, now time.Time) error {
 	}
 	m := &member{Node: n, order: in.Order, rank: in.Rank, stayed: in.Stayed, fails: in.Fails, done: in.Done, lastSeen: now.Add(-in.Heard), late: in.Heard > 0,
 		expires: after(in.Expires, now), since: now.Add(-in.For)}
-	s.add(m)
+	s.enrol(m)
 	s.count(m, in.On)
 	if m.done {
 		s.done++
@@ -212,7 +212,7 @@ func (s *State) replace() error {
 		}
 		ranked[m.rank] = m
 	}
-	s.place(ranked, s.source)
+	s.assignRanks(ranked, s.source)
 	return nil
 }
 

@@ -20,7 +20,7 @@ func (d *decision) because(format string, args ...any) {
 	d.reasons = append(d.reasons, fmt.Sprintf(format, args...))
 }
 
-func (d *decision) tell(a Action) { d.actions = append(d.actions, a) }
+func (d *decision) act(a Action) { d.actions = append(d.actions, a) }
 
 // Decide takes an event at the time now, which must never go back, changes the state, and says whom
 // to tell what, and for people why something changed ("" if nothing did). A node that is not known
@@ -55,7 +55,7 @@ func (d *decision) join(n Node, cfg Config, past Past) {
 	m := d.members[n.ID]
 	switch {
 	case d.phase == Closed:
-		d.tell(d.farewell(n.ID))
+		d.act(d.farewell(n.ID))
 		return
 	case m == nil:
 		d.arrive(n, cfg, past)
@@ -65,11 +65,11 @@ func (d *decision) join(n Node, cfg Config, past Past) {
 	d.recall(m, past)
 	switch {
 	case m.on == participating && d.phase == Complete:
-		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
+		d.act(Action{Kind: Place, ID: m.ID, Placement: m.place})
 	case m.on == waiting:
-		d.tell(Action{Kind: Wait, ID: m.ID})
+		d.act(Action{Kind: Wait, ID: m.ID})
 	case m.on == redundant:
-		d.tell(Action{Kind: Spare, ID: m.ID})
+		d.act(Action{Kind: Spare, ID: m.ID})
 	}
 }
 
@@ -87,25 +87,25 @@ func (d *decision) arrive(n Node, cfg Config, past Past) {
 			ErrTaken, n.Want-1, m.ID, m.Addr, d.cfg.Silence)
 	}
 	if err != nil {
-		d.tell(Action{Kind: Refuse, ID: n.ID, Err: err})
+		d.act(Action{Kind: Refuse, ID: n.ID, Err: err})
 		return
 	}
 	came := d.came(n)
 	d.arrivals++
 	d.succeed(n)
 	m := &member{Node: n, order: d.arrivals, rank: -1, lastSeen: d.now, since: d.now, expires: d.now.Add(d.cfg.JoinTimeout)}
-	d.add(m)
+	d.enrol(m)
 	d.recall(m, past)
 	switch {
 	case d.phase == Gathering && d.counts[participating] < d.cfg.Max:
 		d.count(m, participating)
 	case d.counts[participating]+d.counts[waiting] < d.cfg.Max && !d.finishing():
 		d.count(m, waiting)
-		d.tell(Action{Kind: Wait, ID: n.ID})
+		d.act(Action{Kind: Wait, ID: n.ID})
 	default:
 		m.expires = time.Time{}
 		d.count(m, redundant)
-		d.tell(Action{Kind: Spare, ID: n.ID})
+		d.act(Action{Kind: Spare, ID: n.ID})
 	}
 	if m.on == redundant {
 		came += "; it is redundant"
@@ -128,7 +128,7 @@ func (d *decision) saw(m *member) {
 func (d *decision) heard(m *member, e Event) {
 	if d.phase == Closed {
 		if e.Kind != Leave {
-			d.tell(d.farewell(m.ID))
+			d.act(d.farewell(m.ID))
 			return
 		}
 		d.remove(m)
@@ -155,10 +155,10 @@ func (d *decision) heard(m *member, e Event) {
 // stranger tells a node that was lost, or was never there, that it has no place.
 func (d *decision) stranger(id string) {
 	if d.phase == Closed {
-		d.tell(d.farewell(id))
+		d.act(d.farewell(id))
 		return
 	}
-	d.tell(Action{Kind: Refuse, ID: id, Err: fmt.Errorf("%w: %s has to join again", ErrLost, clip(id))})
+	d.act(Action{Kind: Refuse, ID: id, Err: fmt.Errorf("%w: %s has to join again", ErrLost, clip(id))})
 }
 
 // fail spends a restart, or ends the job where none is left.
@@ -168,10 +168,10 @@ func (d *decision) fail(m *member, e Event) {
 	case m.on != participating || d.phase != Complete:
 		return // its round has ended meanwhile, and the next one starts what must be started
 	case e.Nth <= m.fails:
-		d.tell(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
+		d.act(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
 		return
 	case e.Round < d.round: // the place that it has got since starts it
-		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
+		d.act(Action{Kind: Place, ID: m.ID, Placement: m.place})
 		return
 	case d.restarts == d.cfg.MaxRestarts:
 		d.close(true, fmt.Sprintf("%s; %s", what, Spent(d.restarts)))
@@ -182,13 +182,13 @@ func (d *decision) fail(m *member, e Event) {
 	left := fmt.Sprintf("restart %d of %d", d.restarts, d.cfg.MaxRestarts)
 	d.note(m.ID, "%s: %s", left, what) // the end of a long text is cut
 	if d.cfg.Policy == RestartGroup {
-		d.begin(left + ": " + what)
+		d.openRound(left + ": " + what)
 		return
 	}
 	d.epoch++
 	m.place.Restarts = d.restarts
 	d.because("%s; %s, in its place", what, left)
-	d.tell(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
+	d.act(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
 }
 
 // Spent says for people that so many restarts, or none, were allowed.
@@ -235,7 +235,7 @@ func (d *decision) expire() {
 		if m.on == waiting {
 			err = fmt.Errorf("%w: for %v no round has begun after the one that runs", ErrTimeout, d.cfg.JoinTimeout)
 		}
-		d.tell(Action{Kind: Refuse, ID: m.ID, Err: err})
+		d.act(Action{Kind: Refuse, ID: m.ID, Err: err})
 		d.lose(m, GaveUp, fmt.Sprintf("no round for %v", d.cfg.JoinTimeout), "gives up waiting")
 	}
 }
@@ -253,16 +253,16 @@ func (d *decision) lose(m *member, how End, cause, why string) {
 	on := m.on
 	d.remove(m)
 	d.part(m, how, cause)
-	d.tell(Action{Kind: Lost, ID: m.ID, Why: why})
+	d.act(Action{Kind: Lost, ID: m.ID, Why: why})
 	d.note(m.ID, "node %s %s", m.ID, why)
 	d.because("%s %s", m.ID, why)
 	if on == participating && d.phase == Complete {
-		d.begin("")
+		d.openRound("")
 	}
 }
 
-// begin opens the next round. Who takes part already stays, unless it is done.
-func (d *decision) begin(why string) {
+// openRound opens the next round. Who takes part already stays, unless it is done.
+func (d *decision) openRound(why string) {
 	if why != "" {
 		d.because("%s", why)
 	}
@@ -273,7 +273,7 @@ func (d *decision) begin(why string) {
 			d.remove(m)
 			d.part(m, WasDone, "")
 			d.note(m.ID, "node %s is done", m.ID)
-			d.tell(Action{Kind: Lost, ID: m.ID, Why: "is done"})
+			d.act(Action{Kind: Lost, ID: m.ID, Why: "is done"})
 		}
 	}
 	if left := len(d.members); finished && left < d.cfg.Min {
@@ -345,7 +345,7 @@ func (d *decision) relieve() {
 		d.deadline, d.latest = d.now.Add(max(d.cfg.Settle, 0)), d.now.Add(d.cfg.Silence/3)
 	}
 	if !d.deadline.IsZero() && !d.now.Before(d.deadline) {
-		d.begin(fmt.Sprintf("%d nodes wait", d.counts[waiting]))
+		d.openRound(fmt.Sprintf("%d nodes wait", d.counts[waiting]))
 		d.admit(waiting, participating, d.cfg.Max-d.counts[participating])
 		d.complete()
 	}
@@ -403,7 +403,7 @@ func (d *decision) complete() {
 	d.whys = nil
 	for _, m := range placed {
 		m.expires = time.Time{}
-		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place, Why: why})
+		d.act(Action{Kind: Place, ID: m.ID, Placement: m.place, Why: why})
 	}
 	d.because("round %d is complete with %d nodes", d.round, len(placed))
 }
@@ -416,7 +416,7 @@ func (d *decision) close(failed bool, why string) {
 	d.because("closed: %s", why)
 	for _, l := range []list{participating, waiting, redundant} {
 		for _, m := range d.sorted(l) {
-			d.tell(d.farewell(m.ID))
+			d.act(d.farewell(m.ID))
 		}
 	}
 }
@@ -479,8 +479,8 @@ func (s *State) watchOver(m *member) {
 	}
 }
 
-// add makes a node a member, on no list yet.
-func (s *State) add(m *member) {
+// enrol makes a node a member, on no list yet.
+func (s *State) enrol(m *member) {
 	s.members[m.ID] = m
 	if m.Want != 0 {
 		s.wants[m.Want] = m

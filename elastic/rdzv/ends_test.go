@@ -90,7 +90,7 @@ func TestNodesAreToldSeveralAtATimeAndEachInItsOrder(t *testing.T) {
 		}
 		ops = append(ops, op{kind: opSet, key: "after", new: []byte("x")})
 		start := time.Now()
-		require.NoError(t, s.do(t.Context(), ops))
+		require.NoError(t, s.performAll(t.Context(), ops))
 		require.Less(t, time.Since(start), 40*time.Second)
 		for i := range 64 {
 			b, there, err := st.TryPop(t.Context(), keyTo(idOf(i%16)))

@@ -180,7 +180,7 @@ func again(c context.Context, away *away, cfg Config, what string, try func(lost
 	back := false
 	over := func() {
 		if !since.IsZero() {
-			away.end(back)
+			away.resolve(back)
 			since = time.Time{}
 		}
 	}

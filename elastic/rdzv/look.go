@@ -190,14 +190,14 @@ func Follow(c context.Context, st store.Store, see func(View)) error {
 		if !open {
 			return cmp.Or(w.Err(), context.Cause(c))
 		}
-		v, err = v.next(c, st, change.New)
+		v, err = v.advance(c, st, change.New)
 	}
 	return fmt.Errorf("looking at the rendezvous: %w", err)
 }
 
-// next is the view with a later word of the leader. The store may go with the job's end: then that
-// word is all there is.
-func (v View) next(c context.Context, st store.Store, raw []byte) (View, error) {
+// advance is the view with a later word of the leader. The store may go with the job's end: then
+// that word is all there is.
+func (v View) advance(c context.Context, st store.Store, raw []byte) (View, error) {
 	within, cancel := context.WithTimeout(c, lookTime)
 	defer cancel()
 	out, err := look(within, st, raw)

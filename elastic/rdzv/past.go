@@ -37,7 +37,7 @@ func (d *decision) recall(m *member, past Past) {
 	}
 	switch {
 	case d.phase == Complete && m.counted && m.on == participating && m.place.Round < past.Rounds:
-		d.begin(m.ID + " brings the rounds of another rendezvous") // it cannot take a place that is older than the one it had
+		d.openRound(m.ID + " brings the rounds of another rendezvous") // it cannot take a place that is older than the one it had
 	case d.phase == Gathering && d.round < d.past.Rounds:
 		d.round = d.past.Rounds
 		if !d.deadline.IsZero() { // who has workers that run does not wait for a last call

@@ -170,7 +170,7 @@ func (p *peer) seeLease(value []byte, now time.Time) ([]op, error) {
 	if value == nil {
 		p.enter(0, now)
 		p.founds++
-		return p.run(lease{V: version, Term: 1, Life: p.founds}, nil), nil
+		return p.campaign(lease{V: version, Term: 1, Life: p.founds}, nil), nil
 	}
 	l, err := readLease(value)
 	if err != nil {
@@ -184,11 +184,11 @@ func (p *peer) seeLease(value []byte, now time.Time) ([]op, error) {
 		return p.follow(value, now)
 	}
 	l.Term++
-	return p.run(l, value), nil
+	return p.campaign(l, value), nil
 }
 
-// run stands for election.
-func (p *peer) run(l lease, old []byte) []op {
+// campaign stands for election.
+func (p *peer) campaign(l lease, old []byte) []op {
 	l.Leader = p.node.ID
 	p.lease, p.raw, p.busy = l, pack(l), true
 	return []op{{kind: opSwap, key: keyLeader, old: old, new: p.raw}}
@@ -302,7 +302,7 @@ func (p *peer) decide(e Event, now time.Time) {
 // often than a bulletin: many writes of all of N nodes would be O(N²) bytes.
 func (p *peer) commit(now time.Time) []op {
 	if p.state.told() == p.saved && (p.state.done == p.savedDone || now.Before(p.due)) {
-		return p.tell(now)
+		return p.answers(now)
 	}
 	blob, err := p.state.Encode(now)
 	if err != nil {
@@ -327,11 +327,11 @@ func (p *peer) committed(ok bool, now time.Time) []op {
 		return p.elect()
 	}
 	p.saved, p.savedDone, p.due = p.state.told(), p.state.done, now
-	return append(p.tell(now), op{kind: opDelete, key: p.before})
+	return append(p.answers(now), op{kind: opDelete, key: p.before})
 }
 
-// tell sends every node its answers.
-func (p *peer) tell(now time.Time) []op {
+// answers sends every node its answers.
+func (p *peer) answers(now time.Time) []op {
 	var ops []op
 	for _, a := range p.pending {
 		if a.Kind != Lost {
@@ -431,7 +431,7 @@ func (p *peer) saw(raw []byte, now time.Time) []op {
 	if b.Term < p.lease.Term || b.Term == p.beat.Term && b.Beat <= p.beat.Beat {
 		return nil // one that was overtaken
 	}
-	p.take(b)
+	p.applyBulletin(b)
 	p.beat, p.heard, p.beatAt = b, now, now
 	p.highest = max(p.highest, b.Summary.Epoch)
 	if b.Summary.Phase == Closed && !p.over {
@@ -487,8 +487,8 @@ func (p *peer) live(now time.Time) []op {
 	return []op{p.say(p.intent)} // it may have been lost, or the answer
 }
 
-// next is when it wants a tick; zero if never.
-func (p *peer) next() time.Time {
+// nextTick is when it wants a tick; zero if never.
+func (p *peer) nextTick() time.Time {
 	var next time.Time
 	sooner := func(t time.Time) {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {

@@ -117,10 +117,10 @@ func TestANodeSaysThatItLivesEveryThirdOfTheSilenceThatIsItsEndAndNotBefore(t *t
 	_, err = p.follow(pack(lease{V: version, Term: 1, Leader: "N1"}), epochOfTime)
 	require.NoError(t, err)
 	due := epochOfTime.Add(cfg.Silence / 3)
-	require.Equal(t, due, p.next())
+	require.Equal(t, due, p.nextTick())
 	require.Empty(t, p.tick(due.Add(-1)))
 	require.Len(t, p.tick(due), 1)
 	require.Empty(t, p.tick(due))
 	p.heard = due
-	require.Equal(t, due.Add(cfg.Silence/3), p.next())
+	require.Equal(t, due.Add(cfg.Silence/3), p.nextTick())
 }

@@ -46,12 +46,12 @@ func (s *State) assign() []*member {
 			s.source = rank
 		}
 	}
-	s.place(ranked, s.source)
+	s.assignRanks(ranked, s.source)
 	return ranked
 }
 
-// place works out the places of nodes that have their ranks.
-func (s *State) place(ranked []*member, source int) {
+// assignRanks works out the places of nodes that have their ranks.
+func (s *State) assignRanks(ranked []*member, source int) {
 	world, roles := 0, map[string]int{}
 	for _, m := range ranked {
 		m.place = Placement{

@@ -147,7 +147,7 @@ func (s *shell) run(c context.Context) error {
 	answers := feed.pop(keyTo(s.peer.node.ID), nil)
 	lead := make(chan bool)
 	inbox := feed.pop(keyInbox, lead)
-	if err := s.do(c, s.peer.start()); err != nil {
+	if err := s.performAll(c, s.peer.start()); err != nil {
 		return err
 	}
 	timer := time.NewTimer(0)
@@ -162,7 +162,7 @@ func (s *shell) run(c context.Context) error {
 			gate = nil
 		}
 		var due <-chan time.Time
-		if t := s.peer.next(); !t.IsZero() {
+		if t := s.peer.nextTick(); !t.IsZero() {
 			timer.Reset(time.Until(t))
 			due = timer.C
 		}
@@ -189,14 +189,14 @@ func (s *shell) run(c context.Context) error {
 			leads = !leads
 		case <-s.r.asked:
 			for _, e := range s.r.wanted() {
-				if err := s.do(c, s.want(e)); err != nil {
+				if err := s.performAll(c, s.want(e)); err != nil {
 					return err
 				}
 			}
 		case <-due:
 			ops = s.peer.tick(time.Now())
 		}
-		if err := s.do(c, ops); err != nil {
+		if err := s.performAll(c, ops); err != nil {
 			return err
 		}
 	}
@@ -226,15 +226,15 @@ func (s *shell) batch(c context.Context, first []byte) [][]byte {
 	return out
 }
 
-// do does operations, and what follows from their results.
-func (s *shell) do(c context.Context, ops []op) error {
+// performAll does operations, and what follows from their results.
+func (s *shell) performAll(c context.Context, ops []op) error {
 	for len(ops) > 0 {
 		o, n := ops[0], 1
 		var value []byte
 		var err error
 		began := time.Now()
 		if answers := answersFirst(ops); answers > 1 {
-			n, err = answers, s.tell(c, ops[:answers])
+			n, err = answers, s.push(c, ops[:answers])
 		} else {
 			value, err = s.perform(c, o)
 		}
@@ -269,8 +269,8 @@ func answersFirst(ops []op) int {
 // round trip for every node.
 const lanes = 8
 
-// tell does pushes to nodes, several at a time, and those to one node in their order.
-func (s *shell) tell(c context.Context, answers []op) error {
+// push does pushes to nodes, several at a time, and those to one node in their order.
+func (s *shell) push(c context.Context, answers []op) error {
 	var lane [lanes][]op
 	seed := maphash.MakeSeed()
 	for _, o := range answers {

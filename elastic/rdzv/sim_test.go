@@ -235,7 +235,7 @@ func (s *sim) deliver(to *simSeat, into *[][]byte, o op) {
 
 // take takes one of the things that have come for a seat, if there are any.
 func (s *sim) take(seat *simSeat) bool {
-	switch next := seat.next(); {
+	switch next := seat.nextTick(); {
 	case len(seat.answers) > 0:
 		b := seat.answers[0]
 		seat.answers = seat.answers[1:]
@@ -275,7 +275,7 @@ func (s *sim) wind(seat *simSeat) {
 	if seat.working {
 		return
 	}
-	next := seat.next()
+	next := seat.nextTick()
 	if seat.role == leading {
 		s.lead = seat
 	}

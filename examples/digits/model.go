@@ -39,17 +39,17 @@ func (n network) Params() []*autodiff.Tensor { return append(n.Head.Params(), n.
 // newHead is the first half: one hidden layer.
 func newHead(s sizes) nn.Sequential {
 	src := rand.New(rand.NewPCG(s.Seed, 2))
-	return s.drop(src, nn.Sequential{nn.NewLinear(src, s.Features, s.Hidden), nn.Activation(autodiff.ReLU)})
+	return s.addDropout(src, nn.Sequential{nn.NewLinear(src, s.Features, s.Hidden), nn.Activation(autodiff.ReLU)})
 }
 
 // newTail is the second half: another hidden layer and the logits.
 func newTail(s sizes) nn.Sequential {
 	src := rand.New(rand.NewPCG(s.Seed, 3))
-	return s.drop(src, nn.NewMLP(src, autodiff.ReLU, s.Hidden, max(s.Hidden/2, 1), s.Classes))
+	return s.addDropout(src, nn.NewMLP(src, autodiff.ReLU, s.Hidden, max(s.Hidden/2, 1), s.Classes))
 }
 
-// drop adds a dropout behind the first activation.
-func (s sizes) drop(src *rand.Rand, half nn.Sequential) nn.Sequential {
+// addDropout adds a dropout behind the first activation.
+func (s sizes) addDropout(src *rand.Rand, half nn.Sequential) nn.Sequential {
 	if s.Dropout == 0 {
 		return half
 	}

@@ -21,9 +21,9 @@ type saver struct {
 	last  int    // step that was saved or loaded
 }
 
-// begin opens the checkpoints, and has the model go on from the newest if it is to: losses are
+// openSaved opens the checkpoints, and has the model go on from the newest if it is to: losses are
 // those of the steps so far.
-func (s settings) begin(c context.Context, m model, stderr io.Writer) (saved *saver, losses []float64, err error) {
+func (s settings) openSaved(c context.Context, m model, stderr io.Writer) (saved *saver, losses []float64, err error) {
 	if s.checkpoint == "" {
 		return nil, nil, nil
 	}
@@ -34,7 +34,7 @@ func (s settings) begin(c context.Context, m model, stderr io.Writer) (saved *sa
 	if err != nil {
 		return nil, nil, fmt.Errorf("--checkpoint: %w", err)
 	}
-	saved = &saver{dir: dir, every: s.every, run: s.run()}
+	saved = &saver{dir: dir, every: s.every, run: s.fingerprint()}
 	k, err := dir.Latest()
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
@@ -64,9 +64,9 @@ func usable(folder string) error {
 	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
-// run is what must be the same where training goes on: the network, the optimizer, and what decides
-// which rows and rates come next.
-func (s settings) run() string {
+// fingerprint is what must be the same where training goes on: the network, the optimizer, and what
+// decides which rows and rates come next.
+func (s settings) fingerprint() string {
 	run := fmt.Sprintf("--data %q --seed %d --batch %d --hidden %d --optimizer %s --lr %g --dropout %g --schedule %s",
 		s.data, s.seed, s.batch, s.hidden, s.optimizer, s.lr, s.dropout, s.schedule)
 	if s.schedule == "cosine" {

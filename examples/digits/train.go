@@ -106,7 +106,7 @@ func train(c context.Context, s settings, d *table.Data, m model, stdout, stderr
 	if s.schedule == "cosine" {
 		m.optimizer().SetSchedule(optim.Cosine(s.epochs*s.perEpoch(d), 0))
 	}
-	saved, losses, err := s.begin(c, m, stderr)
+	saved, losses, err := s.openSaved(c, m, stderr)
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (w *crew) start(name string) error {
 	w.agents[name] = a
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); w.poke() {
-			w.take(name, a, lines.Text())
+			w.handleLine(name, a, lines.Text())
 		}
 		_ = a.cmd.Wait() // how it ended is in its state
 		close(a.ended)
@@ -77,8 +77,8 @@ var (
 	stepLine    = regexp.MustCompile(`^\[\d+\] step (\d+)/(\d+) `)
 )
 
-// take takes a line.
-func (w *crew) take(name string, a *agentProcess, line string) {
+// handleLine takes a line.
+func (w *crew) handleLine(name string, a *agentProcess, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m := processLine.FindStringSubmatch(line); m != nil {
@@ -169,8 +169,8 @@ func (w *crew) wait(c context.Context) error {
 	return errors.Join(errs...)
 }
 
-// close ends what is left.
-func (w *crew) close() {
+// endAll ends what is left.
+func (w *crew) endAll() {
 	for _, a := range w.agents {
 		_ = a.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	}

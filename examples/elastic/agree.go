@@ -72,7 +72,7 @@ func (e *epoch) agree(c context.Context) error {
 	if h.Saved, err = e.readable(); err != nil {
 		return err
 	}
-	p, next, all, err := e.settle(c, h)
+	p, next, all, err := e.choosePlan(c, h)
 	if err != nil {
 		return err
 	}
@@ -84,9 +84,9 @@ func (e *epoch) agree(c context.Context) error {
 	return nil
 }
 
-// settle finds where to go on: a checkpoint of which somebody cannot read what it needs is passed
-// over by all.
-func (e *epoch) settle(c context.Context, h having) (p plan, next shard, all []having, err error) {
+// choosePlan finds where to go on: a checkpoint of which somebody cannot read what it needs is
+// passed over by all.
+func (e *epoch) choosePlan(c context.Context, h having) (p plan, next shard, all []having, err error) {
 	for {
 		if all, err = gather(c, e.World, h); err != nil {
 			return p, next, all, err

@@ -101,7 +101,7 @@ func performAs(c context.Context, command, env []string, events []event, stdout 
 	w := newCrew(append(command, "--checkpoints", folder), env, func(name, line string) {
 		fmt.Fprintf(stdout, "%s %s\n", name, line)
 	})
-	defer w.close()
+	defer w.endAll()
 	for range 3 {
 		if _, err := addAgent(w, ""); err != nil {
 			return err

@@ -69,10 +69,10 @@ func (e *epoch) resumed(p plan, all []having) {
 	if n.first = p.step == 0 && last.Still == 0; last.Still > 0 {
 		n.since, n.known = now.Add(-last.Still), now.Add(-last.Known)
 	}
-	e.out.begin(n, e.steps(), len(e.data.Train.Y), len(e.data.Test.Y))
+	e.out.announce(n, e.steps(), len(e.data.Train.Y), len(e.data.Test.Y))
 }
 
-func (r *reporter) begin(n *resumption, total, train, test int) {
+func (r *reporter) announce(n *resumption, total, train, test int) {
 	if r.Progress == nil {
 		fmt.Fprintf(r.out, "%d rows to train on, %d to test; %d steps\n", train, test, total)
 		r.Progress = show.NewProgress(r.out, total)
@@ -112,7 +112,7 @@ func (r *reporter) made(step int, loss float64) {
 }
 
 // lost tells of what ended an epoch before its time, on any worker.
-func (r *reporter) lost(rank int, err error) { r.tell("worker %d stops: %v", rank, err) }
+func (r *reporter) lost(rank int, err error) { r.printf("worker %d stops: %v", rank, err) }
 
 // refused tells once of a checkpoint that cannot be read, on any worker.
 func (r *reporter) refused(step int64, err error) {
@@ -120,10 +120,10 @@ func (r *reporter) refused(step int64, err error) {
 		return
 	}
 	r.told[err.Error()] = true
-	r.tell("the checkpoint of step %d is refused: %v", step, err)
+	r.printf("the checkpoint of step %d is refused: %v", step, err)
 }
 
-func (r *reporter) tell(format string, v ...any) {
+func (r *reporter) printf(format string, v ...any) {
 	if r.Progress != nil {
 		r.Say(format, v...)
 		return

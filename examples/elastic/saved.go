@@ -27,8 +27,8 @@ func (s *saves) wait() error {
 	return s.last.Wait()
 }
 
-// close gives up what is under way: who was lost will not write its part.
-func (s *saves) close() {
+// abandon gives up what is under way: who was lost will not write its part.
+func (s *saves) abandon() {
 	s.stop()
 	_ = s.wait() // the older checkpoints are as they were
 }

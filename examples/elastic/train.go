@@ -45,7 +45,7 @@ type epoch struct {
 // work is this worker's part in one epoch.
 func (t *trainer) work(c context.Context, in *elastic.Epoch) error {
 	e := &epoch{trainer: t, Epoch: in, count: len(t.firstParams()), ready: make(chan struct{}), ended: make(chan struct{})}
-	err := e.run(c)
+	err := e.train(c)
 	select {
 	case <-e.ready:
 		t.has, t.last, t.stopped = e.now, e.Place, time.Now() // nobody else uses it any more
@@ -64,11 +64,11 @@ func (t *trainer) work(c context.Context, in *elastic.Epoch) error {
 	return err
 }
 
-// run joins the others, agrees with them where to go on, and trains until the end, or until others
-// come or go.
-func (e *epoch) run(c context.Context) error {
+// train joins the others, agrees with them where to go on, and trains until the end, or until
+// others come or go.
+func (e *epoch) train(c context.Context) error {
 	e.saves.c, e.saves.stop = context.WithCancel(c)
-	defer e.saves.close()
+	defer e.saves.abandon()
 	joining, joined := e.Context(c)
 	defer joined()
 	w, err := rpc.Join(joining, rpc.Config{

@@ -29,8 +29,8 @@ type desk struct {
 	lines [works][]chan int
 }
 
-// take waits for the place and gives the number of its turn. Who took it must leave it.
-func (d *desk) take(c context.Context, w work) (turn int, err error) {
+// waitTurn waits for the place and gives the number of its turn. Who took it must leave it.
+func (d *desk) waitTurn(c context.Context, w work) (turn int, err error) {
 	d.mu.Lock()
 	if !d.taken {
 		defer d.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 func TestWhoWaitsForTheDeskIsServedBackwardsFirstAndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d desk
-		first, err := d.take(t.Context(), forwards)
+		first, err := d.waitTurn(t.Context(), forwards)
 		require.NoError(t, err)
 		var served []string
 		for _, who := range []string{"f1", "b1", "f2", "b2"} {
@@ -25,7 +25,7 @@ func TestWhoWaitsForTheDeskIsServedBackwardsFirstAndInOrder(t *testing.T) {
 				if who[0] == 'b' {
 					w = backwards
 				}
-				turn, err := d.take(t.Context(), w)
+				turn, err := d.waitTurn(t.Context(), w)
 				if err == nil {
 					served = append(served, who) // one at a time
 					time.Sleep(time.Second)
@@ -48,19 +48,19 @@ func TestWhoWaitsForTheDeskIsServedBackwardsFirstAndInOrder(t *testing.T) {
 func TestWhoGivesUpWaitingForTheDeskKeepsNobodyElseWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d desk
-		first, err := d.take(t.Context(), backwards)
+		first, err := d.waitTurn(t.Context(), backwards)
 		require.NoError(t, err)
 		why := errors.New("enough")
 		c, give := context.WithCancelCause(t.Context())
 		go func() {
-			_, err := d.take(c, forwards)
+			_, err := d.waitTurn(c, forwards)
 			require.ErrorIs(t, err, why)
 		}()
 		synctest.Wait()
 		give(why)
 		synctest.Wait()
 		d.leave(first)
-		turn, err := d.take(t.Context(), forwards)
+		turn, err := d.waitTurn(t.Context(), forwards)
 		require.NoError(t, err)
 		d.leave(turn)
 		d.done() // of nobody
@@ -81,7 +81,7 @@ func TestNoTwoAreEverAtTheDeskAndEverybodyGetsThere(t *testing.T) {
 					time.Sleep(after)
 					c, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()
-					turn, err := d.take(c, w)
+					turn, err := d.waitTurn(c, w)
 					if err != nil {
 						gone.Add(1)
 						return

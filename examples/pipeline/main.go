@@ -121,7 +121,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if s.inFlight == 0 {
 		s.inFlight = 2 * len(s.blocks)
 	}
-	return s, errors.Join(s.check(f.Args()), s.place())
+	return s, errors.Join(s.check(f.Args()), s.chooseWorkers())
 }
 
 func numbers(text string) (out []int, err error) {
@@ -183,8 +183,8 @@ func (s *settings) check(rest []string) error {
 	return errors.Join(errs...)
 }
 
-// place settles how many workers there are.
-func (s *settings) place() error {
+// chooseWorkers settles how many workers there are.
+func (s *settings) chooseWorkers() error {
 	size, launched := os.LookupEnv("WORLD_SIZE")
 	if os.Getenv("RANK") == "" || !launched {
 		if s.workers == 0 {

@@ -107,7 +107,7 @@ func forward(c context.Context, s *stage, in hop) (*autodiff.Tensor, error) {
 // compute runs the stage at its desk. A GPU is waited for there: its work is done in the order in
 // which it is asked for, so a backward that comes would stand behind the forwards.
 func (s *stage) compute(c context.Context, in hop) (*autodiff.Tensor, error) {
-	turn, err := s.desk.take(c, forwards)
+	turn, err := s.desk.waitTurn(c, forwards)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (s *stage) backAtDesk(c context.Context, x, y *autodiff.Tensor) error {
 	var turn int
 	if _, err := y.OnGrad(func(*autodiff.Tensor) *autodiff.Tensor {
 		var err error
-		if turn, err = s.desk.take(pass.Life(), backwards); err != nil {
+		if turn, err = s.desk.waitTurn(pass.Life(), backwards); err != nil {
 			return autodiff.Failed(err)
 		}
 		context.AfterFunc(pass.Life(), func() { s.desk.leave(turn) })

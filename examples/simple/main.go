@@ -68,8 +68,9 @@ type move struct {
 	Before, Gradient, After []float32
 }
 
-// check says where the parameter did not move by exactly −lr × its gradient, in float32 arithmetic.
-func (m move) check() error {
+// verify says where the parameter did not move by exactly −lr × its gradient, in float32
+// arithmetic.
+func (m move) verify() error {
 	for i, g := range m.Gradient {
 		if want := m.Before[i] - float32(lr*g); m.After[i] != want {
 			return fmt.Errorf("%s on %s: element %d went from %v to %v with gradient %v; expected %v", m.Param, m.Owner, i, m.Before[i], m.After[i], g, want)
@@ -138,7 +139,7 @@ func work(c context.Context, asJSON bool, graph string) error {
 		return errors.Join(err, w.Close()) // the other hears of it at once
 	}
 	for _, m := range moves {
-		err = errors.Join(err, m.check())
+		err = errors.Join(err, m.verify())
 		if asJSON {
 			err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(m))
 		} else if err == nil {

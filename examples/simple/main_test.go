@@ -109,7 +109,7 @@ func TestTheCheckNoticesAMoveThatIsOffByTheLastBit(t *testing.T) {
 	for i, g := range m.Gradient {
 		m.After = append(m.After, m.Before[i]-float32(lr*g))
 	}
-	require.NoError(t, m.check())
+	require.NoError(t, m.verify())
 	m.After[1] += 1.0 / (1 << 22)
-	require.ErrorContains(t, m.check(), "A on worker1: element 1")
+	require.ErrorContains(t, m.verify(), "A on worker1: element 1")
 }

@@ -81,7 +81,7 @@ func NewConn(nc Socket, l *Lookout) (*Conn, error) {
 		return nil, err
 	}
 	e := &Conn{Conn: nc, raw: NewRaw(raw, l)}
-	e.try = e.read
+	e.try = e.tryRead
 	return e, nil
 }
 
@@ -117,7 +117,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return c.n, nil
 }
 
-func (c *Conn) read(fd uintptr) bool {
+func (c *Conn) tryRead(fd uintptr) bool {
 	for {
 		c.n, c.err = syscall.Read(int(fd), c.b)
 		switch c.err {

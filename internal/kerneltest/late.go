@@ -101,7 +101,7 @@ type lateKernel struct {
 
 func (k lateKernel) Run(outs, ins []*device.Buffer) error {
 	n := len(outs)
-	return k.m.run(append(append([]*device.Buffer{}, outs...), ins...), func(bufs []*device.Buffer) error { return k.k.Run(bufs[:n], bufs[n:]) })
+	return k.m.runOnCopies(append(append([]*device.Buffer{}, outs...), ins...), func(bufs []*device.Buffer) error { return k.k.Run(bufs[:n], bufs[n:]) })
 }
 
 type lateRoutine struct {
@@ -109,10 +109,11 @@ type lateRoutine struct {
 	r kernels.Routine
 }
 
-func (r lateRoutine) Run(bufs []*device.Buffer) error { return r.m.run(bufs, r.r.Run) }
+func (r lateRoutine) Run(bufs []*device.Buffer) error { return r.m.runOnCopies(bufs, r.r.Run) }
 
-// run has something computed on copies of buffers, and keeps a bad index for the next download.
-func (m *lateMemory) run(bufs []*device.Buffer, compute func([]*device.Buffer) error) (err error) {
+// runOnCopies has something computed on copies of buffers, and keeps a bad index for the next
+// download.
+func (m *lateMemory) runOnCopies(bufs []*device.Buffer, compute func([]*device.Buffer) error) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	copies, copied := make([]*device.Buffer, len(bufs)), map[*device.Buffer]*device.Buffer{nil: nil}

@@ -1,7 +1,7 @@
 // Package ptx is a GPU without a GPU: a [Machine] is a [cuda.Driver] that runs kernels of PTX text
-// on the host's processor, one instruction of 32 threads at a time. What is tested on it is the text
-// that a GPU runs. Package syntax reads the text, package compile makes kernels of it, and package
-// simt runs them.
+// on the host's processor, one instruction of 32 threads at a time. What is tested on it is the
+// text that a GPU runs. Package syntax reads the text, package compile makes kernels of it, and
+// package simt runs them.
 //
 // It is ten thousand times slower than a GPU, and checks what a GPU does not. Every access is
 // aligned and within a live allocation. Threads of a block have a barrier between a write to shared
@@ -21,9 +21,9 @@
 //
 // What a GPU approximates (ex2, sin, rsqrt, …) is off here by as much as it may be there, in
 // float32. Blocks run one after another, in order. A block that waits for a later one never ends,
-// which is a fault after [Config.Steps]. A call is replaced by the body of its function. So functions
-// that call themselves, or are called by address, are refused when the module is loaded, as is every
-// instruction that is not understood.
+// which is a fault after [Config.Steps]. A call is replaced by the body of its function. So
+// functions that call themselves, or are called by address, are refused when the module is loaded,
+// as is every instruction that is not understood.
 //
 // A machine is safe for concurrent use: one thing happens at a time.
 package ptx

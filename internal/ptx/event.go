@@ -69,7 +69,7 @@ func (e *event) Sync() error {
 			return device.ErrReleased
 		}
 		round := e.recorded
-		return e.m.finish(func() bool { return e.done >= round })
+		return e.m.advanceUntil(func() bool { return e.done >= round })
 	})
 }
 

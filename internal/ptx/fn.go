@@ -18,8 +18,8 @@ type fn struct {
 // Name is Func's.
 func (f *fn) Name() string { return f.Kernel.Name }
 
-// check refuses a launch that a driver would.
-func (f *fn) check(m *Machine, l *cuda.Launch, args []byte) error {
+// checkLaunch refuses a launch that a driver would.
+func (f *fn) checkLaunch(m *Machine, l *cuda.Launch, args []byte) error {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	if f.mod.m != m || f.mod.gone {

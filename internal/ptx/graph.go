@@ -61,7 +61,7 @@ func (s *stream) Replay(in cuda.Graph) error {
 			return errCapture
 		}
 		for _, t := range g.tasks {
-			if err := s.put(t); err != nil {
+			if err := s.enqueue(t); err != nil {
 				return err
 			}
 		}

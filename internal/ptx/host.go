@@ -68,7 +68,7 @@ func (m *Machine) Unimport(at uintptr) error {
 	if m.closed {
 		return failed("unimport", device.ErrClosed)
 	}
-	m.settle()
+	m.drain()
 	if !m.imports[uint64(at)] {
 		return failed("unimport", errors.New("memory that Import did not give, or that was given back"))
 	}

@@ -11,7 +11,7 @@ import (
 func (m *Machine) Lend(pieces []simt.Piece) {
 	m.host.mu.Lock()
 	defer m.host.mu.Unlock()
-	m.settle()
+	m.drain()
 	m.proc.Memory.Lend(pieces)
 }
 

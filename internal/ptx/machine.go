@@ -144,7 +144,7 @@ func (m *Machine) Free(at uintptr) error {
 	if m.closed {
 		return failed("free", device.ErrClosed)
 	}
-	m.settle()
+	m.drain()
 	if m.imports[uint64(at)] {
 		return failed("free", errors.New("memory of another process is given back by Unimport"))
 	}
@@ -177,7 +177,7 @@ func (m *Machine) Unpin(mem []byte) error {
 	if m.closed {
 		return failed("unpin", device.ErrClosed)
 	}
-	m.settle()
+	m.drain()
 	return failed("unpin", m.pinned.remove(mem))
 }
 
@@ -188,7 +188,7 @@ func (m *Machine) Close() error {
 	if m.closed {
 		return nil
 	}
-	m.settle()
+	m.drain()
 	for h, a := range m.host.exports {
 		if m.proc.Memory.At(a.Base) == a {
 			delete(m.host.exports, h)

@@ -45,7 +45,7 @@ func (m *Machine) load(text string) (_ *module, err error) {
 	mod := &module{m: m, kernels: map[string]*simt.Kernel{}}
 	defer func() {
 		if err != nil {
-			mod.drop()
+			mod.unload()
 		}
 	}()
 	globals := map[string]uint64{}
@@ -77,7 +77,7 @@ func (m *Machine) load(text string) (_ *module, err error) {
 	return mod, nil
 }
 
-func (mod *module) drop() {
+func (mod *module) unload() {
 	for _, at := range mod.vars {
 		_, _ = mod.m.proc.Memory.Remove(at)
 	}
@@ -103,8 +103,8 @@ func (mod *module) Func(name string, shared int) (f cuda.Func, err error) {
 // Unload is Module's. It waits for all streams.
 func (mod *module) Unload() error {
 	return mod.m.do("unload", func() error {
-		mod.m.settle()
-		mod.drop()
+		mod.m.drain()
+		mod.unload()
 		return nil
 	})
 }

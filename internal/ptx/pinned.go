@@ -20,8 +20,8 @@ func (p *pinned) add(n int) []byte {
 	return b
 }
 
-// check refuses bytes that are not pinned.
-func (p *pinned) check(b []byte) error {
+// checkPinned refuses bytes that are not pinned.
+func (p *pinned) checkPinned(b []byte) error {
 	if len(b) == 0 || slices.ContainsFunc(p.mem, func(m []byte) bool {
 		return start(b) >= start(m) && start(b)+uintptr(len(b)) <= start(m)+uintptr(len(m))
 	}) {

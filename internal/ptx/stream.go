@@ -58,27 +58,27 @@ func (s *stream) submit(op string, prepare func() (task, error)) error {
 			s.graph.tasks = append(s.graph.tasks, t)
 			return nil
 		}
-		return s.put(t)
+		return s.enqueue(t)
 	})
 }
 
 // mostQueued bounds what waits in a stream.
 const mostQueued = 4096
 
-func (s *stream) put(t task) error {
+func (s *stream) enqueue(t task) error {
 	s.queue = append(s.queue, t)
 	switch {
 	case s.m.conf.Late == nil:
-		return s.m.finish(func() bool { return len(s.queue) == 0 })
+		return s.m.advanceUntil(func() bool { return len(s.queue) == 0 })
 	case len(s.queue) > mostQueued:
-		return s.m.finish(func() bool { return len(s.queue) < mostQueued/2 })
+		return s.m.advanceUntil(func() bool { return len(s.queue) < mostQueued/2 })
 	}
 	return nil
 }
 
-// finish advances streams until enough is done. Which of those that may is drawn by chance: one
-// goes on for a while, others may rest all along.
-func (m *Machine) finish(enough func() bool) error {
+// advanceUntil advances streams until enough is done. Which of those that may is drawn by chance:
+// one goes on for a while, others may rest all along.
+func (m *Machine) advanceUntil(enough func() bool) error {
 	var resting []*stream
 	var at *stream
 	if m.conf.Late != nil {
@@ -111,12 +111,12 @@ func (m *Machine) finish(enough func() bool) error {
 				return errors.New("streams wait for one another")
 			}
 			if m.conf.Late == nil {
-				m.step(at)
+				m.doTask(at)
 				at = nil
 				continue
 			}
 		}
-		m.step(at)
+		m.doTask(at)
 	}
 	if m.host.freed != nil {
 		m.host.freed.Broadcast() // others who wait may have what they wait for
@@ -128,8 +128,8 @@ func (s *stream) can() bool {
 	return len(s.queue) > 0 && s.queue[0].ready() && (!s.held || s.may > 0)
 }
 
-// step does the first task of a stream.
-func (m *Machine) step(s *stream) {
+// doTask does the first task of a stream.
+func (m *Machine) doTask(s *stream) {
 	t := s.queue[0]
 	s.may--
 	s.queue[0] = task{}
@@ -144,9 +144,9 @@ func (m *Machine) step(s *stream) {
 	}
 }
 
-// settle does all that is queued.
-func (m *Machine) settle() {
-	_ = m.finish(func() bool {
+// drain does all that is queued.
+func (m *Machine) drain() {
+	_ = m.advanceUntil(func() bool {
 		return !slices.ContainsFunc(m.streams, func(s *stream) bool { return len(s.queue) > 0 })
 	})
 }
@@ -155,7 +155,7 @@ func (m *Machine) settle() {
 func (s *stream) CopyIn(at uintptr, src []byte) error {
 	return s.move("copy to the device", len(src), func() (to, from []byte, err error) {
 		to, err = s.m.proc.Memory.Bytes(uint64(at), len(src))
-		return to, src, errors.Join(err, s.m.pinned.check(src))
+		return to, src, errors.Join(err, s.m.pinned.checkPinned(src))
 	})
 }
 
@@ -163,7 +163,7 @@ func (s *stream) CopyIn(at uintptr, src []byte) error {
 func (s *stream) CopyOut(dst []byte, at uintptr) error {
 	return s.move("copy from the device", len(dst), func() (to, from []byte, err error) {
 		from, err = s.m.proc.Memory.Bytes(uint64(at), len(dst))
-		return dst, from, errors.Join(err, s.m.pinned.check(dst))
+		return dst, from, errors.Join(err, s.m.pinned.checkPinned(dst))
 	})
 }
 
@@ -215,7 +215,7 @@ func (s *stream) Run(list *cuda.List) error {
 			if !ok {
 				return task{}, fmt.Errorf("%w: launch %d is of a function of another driver", cuda.ErrLaunch, k)
 			}
-			if err := f.check(s.m, l, list.Args); err != nil {
+			if err := f.checkLaunch(s.m, l, list.Args); err != nil {
 				return task{}, err
 			}
 		}
@@ -244,7 +244,7 @@ func (s *stream) Sync() error {
 		case s.graph != nil:
 			return errCapture
 		}
-		return s.m.finish(func() bool { return len(s.queue) == 0 })
+		return s.m.advanceUntil(func() bool { return len(s.queue) == 0 })
 	})
 }
 
@@ -258,7 +258,7 @@ func (s *stream) Close() error {
 	if s.graph != nil {
 		return failed("close", errCapture)
 	}
-	_ = s.m.finish(func() bool { return len(s.queue) == 0 })
+	_ = s.m.advanceUntil(func() bool { return len(s.queue) == 0 })
 	s.closed = true
 	s.m.streams = slices.DeleteFunc(s.m.streams, func(o *stream) bool { return o == s })
 	return nil

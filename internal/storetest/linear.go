@@ -92,7 +92,7 @@ func randomCall(r *rand.Rand, round string, unsupported map[Part]bool) call {
 					return "no number", nil
 				}
 				return strconv.FormatInt(n, 10), err
-			}, model: func(p *plain) string { return p.add(k) }}
+			}, model: func(p *plain) string { return p.addOne(k) }}
 		case 4, 5:
 			want := []string{"", "1", "never"}[r.IntN(3)]
 			return call{name: fmt.Sprintf("compareSet %s %q %q", k, want, v), on: func(c context.Context, s store.Store) (string, error) {
@@ -176,7 +176,7 @@ func queueCall(q, v string, which int) call {
 	}}
 }
 
-func (p *plain) add(k string) string {
+func (p *plain) addOne(k string) string {
 	n, err := strconv.Atoi(p.data[k])
 	if _, there := p.data[k]; there && err != nil {
 		if _, err := fmt.Sscanf(p.data[k], "%d", &n); err != nil {
@@ -265,7 +265,7 @@ type history struct {
 	calls []call
 }
 
-func (h *history) run(c context.Context, s store.Store, a call) error {
+func (h *history) record(c context.Context, s store.Store, a call) error {
 	var err error
 	a.start = h.clock.Add(1)
 	if a.got, err = a.on(c, s); err != nil {
@@ -292,7 +292,7 @@ func asUnderOneLock(t *testing.T, clients []store.Store, unsupported map[Part]bo
 		inParallel(t, clients, func(i int, s store.Store) error {
 			r := rand.New(rand.NewPCG(uint64(round), uint64(i)))
 			for range 9 {
-				if err := h.run(c, s, randomCall(r, fmt.Sprintf("round %d ", round), unsupported)); err != nil {
+				if err := h.record(c, s, randomCall(r, fmt.Sprintf("round %d ", round), unsupported)); err != nil {
 					return err
 				}
 			}
@@ -320,7 +320,7 @@ func waitingUnderOneLock(t *testing.T, clients []store.Store, unsupported map[Pa
 			}
 			var err error
 			for n := 0; n < each && err == nil; n++ {
-				err = h.run(c, s, next(r, name, unsupported))
+				err = h.record(c, s, next(r, name, unsupported))
 			}
 			if i < readers {
 				return err
@@ -330,11 +330,11 @@ func waitingUnderOneLock(t *testing.T, clients []store.Store, unsupported map[Pa
 			}
 			writing.Wait()
 			for _, k := range []string{"a", "b"} {
-				err = errors.Join(err, h.run(c, s, setCall(name+k, "end")))
+				err = errors.Join(err, h.record(c, s, setCall(name+k, "end")))
 			}
 			for range readers * each {
 				if !unsupported[Queues] {
-					err = errors.Join(err, h.run(c, s, queueCall(name+"q", "end", 0)))
+					err = errors.Join(err, h.record(c, s, queueCall(name+"q", "end", 0)))
 				}
 			}
 			return err

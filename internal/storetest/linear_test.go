@@ -10,7 +10,7 @@ func TestAHistoryThatNoOrderExplainsIsRefused(t *testing.T) {
 	at := func(start, end int64, got string, model func(p *plain) string) call {
 		return call{start: start, end: end, got: got, model: model}
 	}
-	add := func(p *plain) string { return p.add("k") }
+	add := func(p *plain) string { return p.addOne("k") }
 	length := func(p *plain) string { return p.compareSet("k", "never", "") }
 	empty := func() plain { return plain{data: map[string]string{}} }
 	require.True(t, linear([]call{at(1, 4, "2", add), at(2, 3, "1", add)}, empty()), "they overlap")

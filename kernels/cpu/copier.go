@@ -38,7 +38,9 @@ func newCopying(size int, to, from *kernels.View) copying {
 
 func (c *copier[E]) parts() int { return c.units }
 
-func (c *copier[E]) copy(o, x []byte, lo, hi int) { c.run(device.As[E](o), device.As[E](x), lo, hi) }
+func (c *copier[E]) copy(o, x []byte, lo, hi int) {
+	c.copyUnits(device.As[E](o), device.As[E](x), lo, hi)
+}
 
 // layout is how one side of a copier lies.
 type layout struct {
@@ -55,10 +57,10 @@ func newCopier[E int32 | int64](to, from *kernels.View) *copier[E] {
 	dims, st := stride.Collapse(to.Shape, to.Strides, from.Strides)
 	c := &copier[E]{n: 1, rows: 1, each: 1, dims: dims, to: layout{offset: to.Offset, outer: st[0]}, from: layout{offset: from.Offset, outer: st[1]}}
 	if len(dims) > 0 {
-		c.n, c.to.step, c.from.step = c.take(len(c.dims) - 1)
+		c.n, c.to.step, c.from.step = c.removeAxis(len(c.dims) - 1)
 	}
 	if k := slices.Index(c.from.outer, 1); k >= 0 && c.to.step == 1 && c.from.step > 1 {
-		c.rows, c.to.row, c.from.row = c.take(k)
+		c.rows, c.to.row, c.from.row = c.removeAxis(k)
 	}
 	c.Piece = pieceLen
 	over := c.n
@@ -73,8 +75,8 @@ func newCopier[E int32 | int64](to, from *kernels.View) *copier[E] {
 	return c
 }
 
-// take removes an axis from those around, and gives its extent and strides.
-func (c *copier[E]) take(k int) (n, to, from int) {
+// removeAxis removes an axis from those around, and gives its extent and strides.
+func (c *copier[E]) removeAxis(k int) (n, to, from int) {
 	n, to, from = c.dims[k], c.to.outer[k], c.from.outer[k]
 	c.dims = slices.Delete(slices.Clone(c.dims), k, k+1)
 	c.to.outer = slices.Delete(slices.Clone(c.to.outer), k, k+1)
@@ -82,8 +84,8 @@ func (c *copier[E]) take(k int) (n, to, from int) {
 	return n, to, from
 }
 
-// run does units [lo, hi).
-func (c *copier[E]) run(o, x []E, lo, hi int) {
+// copyUnits does units [lo, hi).
+func (c *copier[E]) copyUnits(o, x []E, lo, hi int) {
 	if lo >= hi {
 		return
 	}

@@ -74,7 +74,7 @@ func TestACopierCopiesBetweenAnyTwoLayoutsInAnyOrderOfItsUnits(t *testing.T) {
 			lo = hi
 		}
 		for _, k := range r.Perm(len(cuts)) {
-			c.run(o, x, cuts[k][0], cuts[k][1])
+			c.copyUnits(o, x, cuts[k][0], cuts[k][1])
 		}
 		require.Equal(t, want, o, "%v to %v, from %v", s, to, from)
 	}
@@ -91,6 +91,6 @@ func FuzzACopierStaysWithinItsLayouts(f *testing.F) {
 		to, n := randomView(r, s, false)
 		from, m := randomView(r, s, true)
 		c := newCopier[int64](to, from)
-		c.run(make([]int64, n), make([]int64, m), 0, c.units)
+		c.copyUnits(make([]int64, n), make([]int64, m), 0, c.units)
 	})
 }

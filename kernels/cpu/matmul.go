@@ -77,7 +77,7 @@ func matMulThenBody[T vec.Float](i kernels.MatMulThen, in []kernels.Type, views 
 		block = p.grain
 	}
 	p.inBlocks(block, partBytes/row)
-	return p.run
+	return p.compute
 }
 
 func planProductThen[T vec.Float](i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, g blas.Gemmer) *productThen[T] {
@@ -104,7 +104,7 @@ func (p *productThen[T]) inBlocks(block, part int) {
 	}
 }
 
-func (p *productThen[T]) run(outs, ins [][]byte) error {
+func (p *productThen[T]) compute(outs, ins [][]byte) error {
 	x := p.idle.Get().(*thenRun[T])
 	x.r = p.begin(ins)
 	blocks, each := (p.count+p.block-1)/p.block, (p.block+p.part-1)/p.part

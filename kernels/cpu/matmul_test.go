@@ -70,7 +70,7 @@ func TestAProductIsTheSameInWhateverBlocksItsMapRuns(t *testing.T) {
 		}
 		p.inBlocks(block, 1+r.IntN(9))
 		for range 2 {
-			require.NoError(t, p.run(got, ins))
+			require.NoError(t, p.compute(got, ins))
 			require.Equal(t, want, got, "%v of %v in blocks of %d, parts of %d", i, in, p.block, p.part)
 		}
 	}

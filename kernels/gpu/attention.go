@@ -55,7 +55,7 @@ func (b *backend) lowerAttention(i kernels.Instr, in, out []kernels.Type, views 
 	a := &attention{backend: b, code: &code{}, dtype: kernels.Widened(in[:1])[0].Dtype, lie: in, out: out}
 	for k, t := range in {
 		v := kernels.ViewOf(in, views, k)
-		if err := a.read(k, t, v); err != nil {
+		if err := a.layOut(k, t, v); err != nil {
 			return nil, err
 		}
 		switch k {
@@ -82,9 +82,9 @@ func (b *backend) lowerAttention(i kernels.Instr, in, out []kernels.Type, views 
 	return nil, unknown(i)
 }
 
-// read says where operand k lies, having it laid out first where that is needed: of rows, elements
-// must follow each other, of logarithms all.
-func (a *attention) read(k int, t kernels.Type, v *kernels.View) error {
+// layOut says where operand k lies, having it laid out first where that is needed: of rows,
+// elements must follow each other, of logarithms all.
+func (a *attention) layOut(k int, t kernels.Type, v *kernels.View) error {
 	whole := kernels.Whole(v.Shape)
 	at := inArg(k)
 	if last := len(v.Shape) - 1; last == 3 && v.Shape[3] > 1 && v.Strides[3] != 1 || last < 3 && !v.Equal(whole) {
@@ -95,7 +95,7 @@ func (a *attention) read(k int, t kernels.Type, v *kernels.View) error {
 		}
 		to := kernels.Type{Dtype: t.Dtype, Shape: v.Shape}
 		at = scratchArg(a.temp(to.Bytes()))
-		a.join(copied, []arg{at}, []arg{inArg(k)})
+		a.inline(copied, []arg{at}, []arg{inArg(k)})
 		v = whole
 	}
 	a.in = append(a.in, seenThrough(at, t, v))
@@ -132,12 +132,12 @@ func (a *attention) backward(joined bool) error {
 	if err != nil {
 		return err
 	}
-	l.rows(to[0]).add(products).rows(a.in[:4]...).add(a.in[4].at).rows(a.in[5])
+	l.rows(to[0]).arg(products).rows(a.in[:4]...).arg(a.in[4].at).rows(a.in[5])
 	a.extents(l).rounds(a, to[0].at.index)
 	if l, err = a.attend("attention_grad_kv", a.s); err != nil {
 		return err
 	}
-	l.rows(to[1:]...).rows(a.in[:3]...).add(a.in[4].at).add(products).rows(a.in[5])
+	l.rows(to[1:]...).rows(a.in[:3]...).arg(a.in[4].at).arg(products).rows(a.in[5])
 	a.extents(l).rounds(a, to[1].at.index).rounds(a, to[2].at.index)
 	return nil
 }
@@ -229,7 +229,7 @@ func (a *attention) extents(l *launch) *launch {
 // rows adds arguments that are common.cuh's Rows.
 func (l *launch) rows(all ...headRows) *launch {
 	for _, r := range all {
-		l.add(r.at).u64(uint64(r.batch)).u64(uint64(r.head)).u64(uint64(r.row))
+		l.arg(r.at).u64(uint64(r.batch)).u64(uint64(r.head)).u64(uint64(r.row))
 	}
 	return l
 }

@@ -107,12 +107,12 @@ func (b *backend) enter(op string) error {
 	return nil
 }
 
-// close waits for what is under way: no kernel is unloaded before.
-func (b *backend) close() error {
+// Close waits for what is under way: no kernel is unloaded before.
+func (b *backend) Close() error {
 	b.inside.Close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	errs := []error{b.gpu.Sync(), b.graphs.close(), b.made.close()}
+	errs := []error{b.gpu.Sync(), b.graphs.Close(), b.made.Close()}
 	for _, m := range b.images {
 		errs = append(errs, m.Unload())
 	}

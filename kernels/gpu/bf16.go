@@ -67,7 +67,7 @@ type scratchCopy struct{ off, bytes int }
 func (c *code) copy(narrow cuda.Func, to, from arg, n int) *launch {
 	const threads = 256
 	each := threads * narrowUnit
-	return c.call(narrow, min((n+each-1)/each, 1<<16), threads).add(to).add(from).u64(uint64(n))
+	return c.call(narrow, min((n+each-1)/each, 1<<16), threads).arg(to).arg(from).u64(uint64(n))
 }
 
 // region is what a side of a batch is copied of, in elements: the whole operand where the side is
@@ -106,7 +106,7 @@ func (b *backend) byTensorCores(c *code, p *products, count int) error {
 	d, sa, sb := padded(p.dims), padded(p.a.batch), padded(p.b.batch)
 	l := c.call(f, p.tiles(tile), threads)
 	l.grid[2] = uint32(min(count*p.splits, 65535))
-	l.add(p.to).add(p.a.at).add(p.b.at)
+	l.arg(p.to).arg(p.a.at).arg(p.b.at)
 	for _, n := range []int{p.m, p.n, p.k, p.inner, p.splits, count * p.splits, max(d[1], 1), max(d[2], 1)} {
 		l.u32(n)
 	}

@@ -97,7 +97,7 @@ func (b *backend) columns(c *code, name string, to, from arg, s slid, rows bool)
 	if name == "col2im_" {
 		made = s.image
 	}
-	s.args(c.each(f, made, s.n).add(to).add(from).u32(s.n).flag(rows).u32(s.c))
+	s.args(c.each(f, made, s.n).arg(to).arg(from).u32(s.n).flag(rows).u32(s.c))
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (b *backend) again(c *code, name string, v *convolution, elems, count int, 
 	if err != nil {
 		return err
 	}
-	v.args(c.each(f, elems, count).add(outArg(0)).add(x).add(y).u32(v.n).u32(v.o).u32(v.c))
+	v.args(c.each(f, elems, count).arg(outArg(0)).arg(x).arg(y).u32(v.n).u32(v.o).u32(v.c))
 	return nil
 }
 
@@ -223,7 +223,7 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 		if err != nil {
 			return err
 		}
-		c.join(zero, []arg{to}, nil)
+		c.inline(zero, []arg{to}, nil)
 		return nil
 	}
 	slot := 0
@@ -257,7 +257,7 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 	if err != nil {
 		return err
 	}
-	c.join(added, []arg{outArg(0)}, []arg{to})
+	c.inline(added, []arg{outArg(0)}, []arg{to})
 	return again()
 }
 
@@ -295,7 +295,7 @@ func (b *backend) swapped(c *code, v *convolution, x arg, shape [3]int, perm []i
 		return arg{}, err
 	}
 	to := scratchArg(c.temp(t.Bytes()))
-	c.join(move, []arg{to}, []arg{x})
+	c.inline(move, []arg{to}, []arg{x})
 	return to, nil
 }
 

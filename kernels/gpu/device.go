@@ -92,5 +92,5 @@ func (m *memory) Backend() kernels.Backend { return m.backend }
 
 // Close waits for what is under way; what comes later is told that the device is closed.
 func (m *memory) Close() error {
-	return errors.Join(m.backend.close(), m.GPU.Close())
+	return errors.Join(m.backend.Close(), m.GPU.Close())
 }

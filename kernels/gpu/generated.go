@@ -42,11 +42,11 @@ func (b *backend) generate(i kernels.Instr, in []kernels.Type) (*code, error) {
 		for _, p := range k.Params {
 			switch p.Of {
 			case gen.In:
-				l.add(inArg(p.Index).plus(uint64(p.Off)))
+				l.arg(inArg(p.Index).plus(uint64(p.Off)))
 			case gen.Out:
-				l.add(outArg(p.Index).plus(uint64(p.Off)))
+				l.arg(outArg(p.Index).plus(uint64(p.Off)))
 			case gen.Scratch:
-				l.add(scratchArg(p.Off))
+				l.arg(scratchArg(p.Off))
 			}
 		}
 	}

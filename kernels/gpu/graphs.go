@@ -52,9 +52,9 @@ type graphSlot struct {
 	flag  uint8
 }
 
-// run submits a sequence's launches with the arguments of the frame's list, as a graph where they
-// have come before, unless they heed other runs' flags.
-func (s *graphSet) run(q *sequence, f *frame, bufs []*device.Buffer, scratch *device.Scratch) error {
+// submit submits a sequence's launches with the arguments of the frame's list, as a graph where
+// they have come before, unless they heed other runs' flags.
+func (s *graphSet) submit(q *sequence, f *frame, bufs []*device.Buffer, scratch *device.Scratch) error {
 	f.graph = nil
 	if q.use.Faults {
 		f.flag = s.home.gpu.NewFlag()
@@ -134,7 +134,7 @@ func (s *graphSet) note(l *cuda.List) {
 		s.slots = append(s.slots, x)
 	} else {
 		x = s.slots[graphsKept-1]
-		s.end(&x)
+		s.closeSlot(&x)
 	}
 	x = graphSlot{args: append(x.args[:0], l.Args...)}
 	copy(s.slots[1:], s.slots)
@@ -144,13 +144,13 @@ func (s *graphSet) note(l *cuda.List) {
 // drop closes the graphs.
 func (s *graphSet) drop() {
 	for k := range s.slots {
-		s.end(&s.slots[k])
+		s.closeSlot(&s.slots[k])
 	}
 	s.slots = nil
 }
 
-// end closes a slot's graph, if it has one.
-func (s *graphSet) end(x *graphSlot) {
+// closeSlot closes a slot's graph, if it has one.
+func (s *graphSet) closeSlot(x *graphSlot) {
 	if x.graph != nil {
 		_ = x.graph.Close()
 		s.forget(x)
@@ -210,7 +210,7 @@ func (g *graphs) forget(s *graphSet) {
 	}
 }
 
-func (g *graphs) close() error {
+func (g *graphs) Close() error {
 	g.mu.Lock()
 	g.closed = true
 	sets, stream := g.sets, g.stream

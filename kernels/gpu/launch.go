@@ -65,10 +65,10 @@ func (c *code) temp(n int) (off int) {
 	return off
 }
 
-func (l *launch) add(a arg) *launch { l.args = append(l.args, a); return l }
+func (l *launch) arg(a arg) *launch { l.args = append(l.args, a); return l }
 
-// join appends another code, whose results and operands are addresses of this one.
-func (c *code) join(sub *code, outs, ins []arg) {
+// inline appends another code, whose results and operands are addresses of this one.
+func (c *code) inline(sub *code, outs, ins []arg) {
 	scratch := arg{argScratch, 0, uint64(c.temp(sub.scratch))}
 	for _, l := range sub.launches {
 		args := make([]arg, len(l.args))
@@ -103,11 +103,11 @@ func scratchArg(off int) arg { return arg{argScratch, 0, uint64(off)} }
 // dynamic asks for shared memory beside what the kernel declares.
 func (l *launch) dynamic(bytes int) *launch { l.shared = uint32(bytes); return l }
 
-func (l *launch) out(k int) *launch    { return l.add(arg{argOut, k, 0}) }
-func (l *launch) in(k int) *launch     { return l.add(arg{argIn, k, 0}) }
-func (l *launch) temp(off int) *launch { return l.add(arg{argScratch, 0, uint64(off)}) }
-func (l *launch) u32(n int) *launch    { return l.add(arg{arg32, 0, uint64(uint32(n))}) }
-func (l *launch) u64(n uint64) *launch { return l.add(arg{arg64, 0, n}) }
+func (l *launch) out(k int) *launch    { return l.arg(arg{argOut, k, 0}) }
+func (l *launch) in(k int) *launch     { return l.arg(arg{argIn, k, 0}) }
+func (l *launch) temp(off int) *launch { return l.arg(arg{argScratch, 0, uint64(off)}) }
+func (l *launch) u32(n int) *launch    { return l.arg(arg{arg32, 0, uint64(uint32(n))}) }
+func (l *launch) u64(n uint64) *launch { return l.arg(arg{arg64, 0, n}) }
 
 // flag adds a condition, as 0 or 1.
 func (l *launch) flag(is bool) *launch {
@@ -127,8 +127,8 @@ func (l *launch) float(d device.Dtype, v float64) *launch {
 
 // heed adds two arguments: the address of the fault record, and the flags in it of which none may
 // be up, or else nothing is written.
-func (l *launch) heed() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argHeed, 0, 0}) }
+func (l *launch) heed() *launch { return l.arg(arg{argFault, 0, 0}).arg(arg{argHeed, 0, 0}) }
 
 // fault adds two arguments: the address of the fault record, and the code that this instruction
 // reports under.
-func (l *launch) fault() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argCode, 0, 0}) }
+func (l *launch) fault() *launch { return l.arg(arg{argFault, 0, 0}).arg(arg{argCode, 0, 0}) }

@@ -74,7 +74,7 @@ func (b *backend) callLibrary(c *code, p *products, e epilogue) (why string, err
 		}
 		d := p.to.plus(uint64(at * max(s.Batch, 1) * p.m * p.n * s.Out.Size()))
 		in := s.In.Size()
-		c.call(f, 1, 1).add(p.a.at.plus(uint64(a * in))).add(p.b.at.plus(uint64(bb * in))).add(d).add(d).add(e.bias).add(arg{}).add(scratchArg(work))
+		c.call(f, 1, 1).arg(p.a.at.plus(uint64(a * in))).arg(p.b.at.plus(uint64(bb * in))).arg(d).arg(d).arg(e.bias).arg(arg{}).arg(scratchArg(work))
 	}
 	return "", nil
 }

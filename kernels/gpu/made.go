@@ -64,7 +64,7 @@ func (d *made) load(bodies []string) (fns []cuda.Func, hold []*module, err error
 		return nil, nil, err
 	}
 	text, names := gen.Module(missing)
-	m, err := d.add(text)
+	m, err := d.loadModule(text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,8 +79,8 @@ func (d *made) load(bodies []string) (fns []cuda.Func, hold []*module, err error
 	return fns, append(hold, m), nil
 }
 
-// add loads a module.
-func (d *made) add(text string) (*module, error) {
+// loadModule loads a module.
+func (d *made) loadModule(text string) (*module, error) {
 	loaded, err := d.gpu.Driver().Load([]byte(text))
 	if err != nil {
 		return nil, fmt.Errorf("generated kernels: %w", err)
@@ -124,7 +124,7 @@ func (d *made) bury(most int) error {
 	return err
 }
 
-func (d *made) close() error {
+func (d *made) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true

@@ -108,7 +108,7 @@ func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, sha
 		return err
 	}
 	at := scratchArg(c.temp(to.Bytes()))
-	c.join(copied, []arg{at}, []arg{{s.at.kind, s.at.index, 0}})
+	c.inline(copied, []arg{at}, []arg{{s.at.kind, s.at.index, 0}})
 	*s = sideOf(at, to, kernels.Whole(shape), trans, batch)
 	return nil
 }
@@ -238,7 +238,7 @@ func (b *backend) addUp(c *code, p *products, count int) error {
 	if err := b.byKernel(c, p, count); err != nil {
 		return err
 	}
-	c.join(added, []arg{to}, []arg{p.to})
+	c.inline(added, []arg{to}, []arg{p.to})
 	return nil
 }
 
@@ -262,7 +262,7 @@ func (b *backend) byKernel(c *code, p *products, count int) error {
 	d, sa, sb := padded(p.dims), padded(p.a.batch), padded(p.b.batch)
 	l := c.call(f, p.tiles(tile), threads)
 	l.grid[2] = uint32(min(count*p.splits, 65535))
-	l.add(p.to).add(p.a.at).add(p.b.at)
+	l.arg(p.to).arg(p.a.at).arg(p.b.at)
 	for _, n := range []int{p.m, p.n, p.k, p.inner, p.per, p.splits, count * p.splits, max(d[1], 1), max(d[2], 1), p.n} {
 		l.u32(n)
 	}

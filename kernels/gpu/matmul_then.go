@@ -54,7 +54,7 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 	for k := range in[2:] {
 		ins = append(ins, inArg(2+k))
 	}
-	c.join(m, outs, ins)
+	c.inline(m, outs, ins)
 	return c, nil
 }
 

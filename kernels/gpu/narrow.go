@@ -43,7 +43,7 @@ func (b *backend) lowerNarrow(i kernels.Narrow, in, out []kernels.Type) (*code, 
 	if err != nil {
 		return nil, err
 	}
-	c.join(of, outs, ins)
+	c.inline(of, outs, ins)
 	for k, t := range out {
 		if outs[k].kind != argScratch {
 			continue
@@ -103,7 +103,7 @@ func (b *backend) convert(c *code, t kernels.Type, to device.Dtype, at, from arg
 	if err != nil {
 		return err
 	}
-	c.join(copied, []arg{at}, []arg{from})
+	c.inline(copied, []arg{at}, []arg{from})
 	return nil
 }
 

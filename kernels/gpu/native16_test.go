@@ -117,7 +117,7 @@ func (l lies) run(t *testing.T, on *device.Accelerator, x []kerneltest.Tensor) (
 		outs = append(outs, alloc(fill))
 	}
 	q := b.build()
-	q.add(c, outs, ins, b.faultOf(c, l.of, in, -1))
+	q.appendCode(c, outs, ins, b.faultOf(c, l.of, in, -1))
 	s, err := q.done()
 	require.NoError(t, err)
 	require.NoError(t, s.run(bufs))

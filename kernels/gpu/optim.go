@@ -90,8 +90,8 @@ func stepOf(i kernels.Update) step {
 	return s
 }
 
-// step adds the argument.
-func (l *launch) step(d device.Dtype, s step) *launch {
+// addStep adds the argument.
+func (l *launch) addStep(d device.Dtype, s step) *launch {
 	l.u32(s.rule).u32(s.flags)
 	for _, v := range []float64{s.scale, s.decay, s.lr, s.b1, s.r1, s.b2, s.r2, s.eps, s.correct, s.keepAll} {
 		l.float(d, v)
@@ -139,7 +139,7 @@ func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
 		for _, block := range first {
 			l.u32(block)
 		}
-		l.u32(to-from).u32(slots).step(d, s).heed()
+		l.u32(to-from).u32(slots).addStep(d, s).heed()
 	}
 	return c, nil
 }
@@ -185,7 +185,7 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 			l.u64(0)
 		}
 	}
-	l.in(1).temp(keys).u32(count).u32(n).u32(len(out)-1).u32(p.lanes).u64(uint64(rows)).step(d, stepOf(u)).heed()
+	l.in(1).temp(keys).u32(count).u32(n).u32(len(out)-1).u32(p.lanes).u64(uint64(rows)).addStep(d, stepOf(u)).heed()
 	return c, nil
 }
 

@@ -36,7 +36,7 @@ func (b *backend) lowerPool(i kernels.Instr, in, out []kernels.Type) (*code, err
 	if len(in) > 1 {
 		l.in(1)
 	} else {
-		l.add(arg{})
+		l.arg(arg{})
 	}
 	s.args(l.u32(planes).flag(within))
 	return c, nil

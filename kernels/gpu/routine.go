@@ -34,7 +34,7 @@ func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, e
 		for m := range ins {
 			ins[m] = spot{buf: len(outs) + m, n: s.In[m].Bytes()}
 		}
-		q.add(c, outs, ins, b.faultOf(c, i, s.In, -1))
+		q.appendCode(c, outs, ins, b.faultOf(c, i, s.In, -1))
 		return nil
 	})
 	switch {
@@ -112,7 +112,7 @@ func (b *backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (ke
 			if err != nil {
 				return &kernels.CallError{At: n, Instr: call.Instr, Err: err}
 			}
-			q.add(c, outs, ins, b.faultOf(c, call.Instr, s.In, n))
+			q.appendCode(c, outs, ins, b.faultOf(c, call.Instr, s.In, n))
 		}
 		return nil
 	})

@@ -115,8 +115,8 @@ func (b *backend) sequence(add func(*builder) error) (*sequence, error) {
 // spot is where a result or an operand lies: n bytes, from off on, of buffer buf.
 type spot struct{ buf, off, n int }
 
-// add appends the launches of a code; fault is what it reports under, or 0.
-func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
+// appendCode appends the launches of a code; fault is what it reports under, or 0.
+func (s *builder) appendCode(c *code, outs, ins []spot, fault uint64) {
 	if fault != 0 && s.asked == nil {
 		s.asked = new(asked)
 	}
@@ -282,7 +282,7 @@ func (q *sequence) run(bufs []*device.Buffer) error {
 		}
 		f.list.Patch(p.off, base+p.add)
 	}
-	err := q.graphs.run(q, f, bufs, borrowed)
+	err := q.graphs.submit(q, f, bufs, borrowed)
 	runtime.KeepAlive(bufs)
 	q.idle.Put(f)
 	if err != nil {

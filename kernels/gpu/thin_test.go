@@ -32,7 +32,7 @@ func thinly(t *testing.T, d *device.Accelerator, in [][]byte, n int, lower func(
 		}
 	}
 	q := b.build()
-	q.add(c, outs, ins, 0)
+	q.appendCode(c, outs, ins, 0)
 	run, err := q.done()
 	require.NoError(t, err)
 	require.NoError(t, run.run(bufs))

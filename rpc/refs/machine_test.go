@@ -56,7 +56,7 @@ func TestABrokenProtocolIsNoticed(t *testing.T) {
 		}},
 		"a child accepts before the owner confirmed": {arrived: func(m *Machine, now time.Time, h Hold) {
 			s := m.holds[h]
-			m.tell(now, s.parent, Message{Op: Accept, N: s.share})
+			m.sendReliably(now, s.parent, Message{Op: Accept, N: s.share})
 		}},
 		"a handler does not wait for its arguments": {eager: true},
 		"a repeated delete counts twice": {receive: func(m *Machine, from Node, msgs []Message) {

@@ -18,8 +18,8 @@ type outbox struct {
 	until    time.Time            // nothing is sent before
 }
 
-// tell sends a message until it is answered. Whoever is lost needs no telling.
-func (m *Machine) tell(now time.Time, to Node, msg Message) {
+// sendReliably sends a message until it is answered. Whoever is lost needs no telling.
+func (m *Machine) sendReliably(now time.Time, to Node, msg Message) {
 	p := m.peers[to]
 	if p == nil {
 		return
@@ -128,7 +128,7 @@ func (m *Machine) hear(now time.Time, p *peer, msg Message, a Answer) {
 		}
 	case Recall:
 		if a == OK {
-			m.settle(now, p, msg.N)
+			m.resolveShare(now, p, msg.N)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (m *Machine) receive(now time.Time, p *peer, msg Message) Answer {
 		return m.receiveFork(p, msg)
 	case Delete:
 		if c, open := p.given[msg.N]; msg.Given && open && c.hold == 0 {
-			m.settle(now, p, msg.N)
+			m.resolveShare(now, p, msg.N)
 		}
 		if !msg.Given {
 			if !p.used.add(msg.N, m.limit) {
@@ -126,7 +126,7 @@ func (m *Machine) receive(now time.Time, p *peer, msg Message) Answer {
 		}
 	case Accept:
 		if c, open := p.given[msg.N]; open && c.hold != 0 {
-			m.settle(now, p, msg.N)
+			m.resolveShare(now, p, msg.N)
 		}
 	case Recall:
 		if _, here := p.arrived[msg.N]; here {

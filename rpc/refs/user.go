@@ -36,7 +36,7 @@ func (m *Machine) Created(now time.Time, h Hold, ok bool) {
 		s.state = confirmed
 	} else {
 		s.state = failed
-		m.tell(now, s.id.Owner, Message{Op: Delete, N: s.n})
+		m.sendReliably(now, s.id.Owner, Message{Op: Delete, N: s.n})
 	}
 	m.retire(now, h)
 }
@@ -71,7 +71,7 @@ func (m *Machine) retire(now time.Time, h Hold) {
 		delete(p.arrived, s.n)
 	}
 	if s.state == confirmed {
-		m.tell(now, s.id.Owner, Message{Op: Delete, N: s.n, Given: s.given})
+		m.sendReliably(now, s.id.Owner, Message{Op: Delete, N: s.n, Given: s.given})
 	}
 }
 
@@ -112,16 +112,16 @@ func (m *Machine) recall(now time.Time, to Node, n uint64) {
 		return
 	}
 	if to == m.me {
-		m.settle(now, p, n)
+		m.resolveShare(now, p, n)
 	} else if c, open := p.given[n]; open && !c.asked {
 		c.asked = true
 		p.given[n] = c
-		m.tell(now, to, Message{Op: Recall, N: n})
+		m.sendReliably(now, to, Message{Op: Recall, N: n})
 	}
 }
 
-// settle ends what waits for a share that was given away.
-func (m *Machine) settle(now time.Time, p *peer, n uint64) {
+// resolveShare ends what waits for a share that was given away.
+func (m *Machine) resolveShare(now time.Time, p *peer, n uint64) {
 	if c, open := p.given[n]; open {
 		delete(p.given, n)
 		m.orphan(now, c)
@@ -156,19 +156,19 @@ func (m *Machine) Arrive(now time.Time, from Node, s Share) (h Hold, isConfirmed
 		err = ErrGone
 	}
 	if err != nil {
-		m.tell(now, from, Message{Op: Accept, N: s.N})
+		m.sendReliably(now, from, Message{Op: Accept, N: s.N})
 		return 0, false, err
 	}
 	owner.claims++
 	n := owner.claims
 	if owner.node == m.me {
 		m.claim(owner, s.ID, n)
-		m.tell(now, from, Message{Op: Accept, N: s.N})
+		m.sendReliably(now, from, Message{Op: Accept, N: s.N})
 		return m.newHold(hold{id: s.ID, n: n, state: confirmed}), true, nil
 	}
 	h = m.newHold(hold{id: s.ID, n: n, state: asking, parent: from, share: s.N})
 	owner.asked[n], p.arrived[s.N] = h, h
-	m.tell(now, owner.node, Message{Op: Fork, N: n, ID: s.ID})
+	m.sendReliably(now, owner.node, Message{Op: Fork, N: n, ID: s.ID})
 	return h, false, nil
 }
 
@@ -179,7 +179,7 @@ func (m *Machine) arriveFromSelf(now time.Time, p *peer, s Share) (Hold, bool, e
 		return 0, false, ErrStale
 	}
 	m.holds[c.hold].handles++
-	m.settle(now, p, s.N)
+	m.resolveShare(now, p, s.N)
 	return c.hold, true, nil
 }
 
@@ -204,7 +204,7 @@ func (m *Machine) accept(now time.Time, h Hold, s *hold) {
 	if p := m.peers[s.parent]; p != nil {
 		delete(p.arrived, s.share)
 	}
-	m.tell(now, s.parent, Message{Op: Accept, N: s.share})
+	m.sendReliably(now, s.parent, Message{Op: Accept, N: s.share})
 	m.retire(now, h)
 }
 
@@ -222,7 +222,7 @@ func (m *Machine) Ticket(to Node) uint64 {
 // the callee shared in its answer, or still would, must not be waited for.
 func (m *Machine) Abandon(now time.Time, to Node, ticket uint64) {
 	if ticket != 0 {
-		m.tell(now, to, Message{Op: Abandon, N: ticket})
+		m.sendReliably(now, to, Message{Op: Abandon, N: ticket})
 	}
 }
 

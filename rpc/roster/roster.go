@@ -137,13 +137,13 @@ func (r *Roster) learn(m Member, from int) (*entry, error) {
 	}
 	for _, e := range []*entry{old, namesake} {
 		if e != nil && e.alive() {
-			r.end(e, Lost, fmt.Errorf("%s of rank %d took its place", m.Name, m.Rank), from)
+			r.endLife(e, Lost, fmt.Errorf("%s of rank %d took its place", m.Name, m.Rank), from)
 		}
 	}
 	e := &entry{Member: m, state: Known}
 	r.byRank[m.Rank], r.byName[m.Name] = e, e
 	r.acts = append(r.acts, Action{Kind: Changed, Member: m, State: Known})
-	r.tell(News{State: Known, Member: m}, m.Rank, from)
+	r.notify(News{State: Known, Member: m}, m.Rank, from)
 	r.mend()
 	return e, nil
 }
@@ -187,7 +187,7 @@ func (r *Roster) LinkDown(rank int, incarnation uint64, left bool, cause error) 
 	if left {
 		state = Left
 	}
-	r.end(e, state, cause, -1)
+	r.endLife(e, state, cause, -1)
 }
 
 // Unlinked says that a link is gone that the other end never took for one: no life is over by it.
@@ -215,9 +215,9 @@ func (r *Roster) DialFailed(rank int, incarnation uint64, cause error) {
 	e.dialled = false
 	e.fails++
 	if e.rumour != "" {
-		r.end(e, Lost, fmt.Errorf("it does not answer (%w), and others say: %s", cause, e.rumour), -1)
+		r.endLife(e, Lost, fmt.Errorf("it does not answer (%w), and others say: %s", cause, e.rumour), -1)
 	} else if e.fails >= maxFails {
-		r.end(e, Lost, cause, -1)
+		r.endLife(e, Lost, cause, -1)
 	} else {
 		r.mend()
 	}
@@ -234,7 +234,7 @@ func (r *Roster) DialBusy(rank int, incarnation uint64, cause error) {
 	e.busy++
 	switch {
 	case e.busy >= maxBusy:
-		r.end(e, Lost, cause, -1)
+		r.endLife(e, Lost, cause, -1)
 	case e.rumour != "":
 		r.dial(e, true)
 	default:
@@ -275,12 +275,12 @@ func (r *Roster) Gossip(from int, n News) {
 	case Leaving:
 		e.state = Leaving
 		r.acts = append(r.acts, Action{Kind: Changed, Member: e.Member, State: Leaving})
-		r.tell(n, e.Rank, from)
+		r.notify(n, e.Rank, from)
 	case Left, Lost:
 		switch {
 		case e.linked: // the link tells, sooner or later
 		case n.State == Left:
-			r.end(e, Left, errors.New(n.Cause), from)
+			r.endLife(e, Left, errors.New(n.Cause), from)
 		case e.rumour == "":
 			e.rumour = max(n.Cause, "lost")
 			r.tellEnd(e, n, from)
@@ -293,12 +293,12 @@ func (r *Roster) Gossip(from int, n News) {
 func (r *Roster) Leave() {
 	if !r.leaving {
 		r.leaving = true
-		r.tell(News{State: Leaving, Member: r.me}, -1, -1)
+		r.notify(News{State: Leaving, Member: r.me}, -1, -1)
 	}
 }
 
-// end is the end of a life.
-func (r *Roster) end(e *entry, state State, cause error, from int) {
+// endLife is the end of a life.
+func (r *Roster) endLife(e *entry, state State, cause error, from int) {
 	if e.linked {
 		r.links--
 	}
@@ -318,12 +318,12 @@ func (r *Roster) end(e *entry, state State, cause error, from int) {
 func (r *Roster) tellEnd(e *entry, n News, from int) {
 	if !e.told {
 		e.told = true
-		r.tell(n, e.Rank, from)
+		r.notify(n, e.Rank, from)
 	}
 }
 
-// tell passes news on to all linked workers but two.
-func (r *Roster) tell(n News, about, from int) {
+// notify passes news on to all linked workers but two.
+func (r *Roster) notify(n News, about, from int) {
 	if r.links == 0 {
 		return
 	}

@@ -40,7 +40,7 @@ func newChrome(w io.Writer, start time.Time) *Chrome {
 		out: bufio.NewWriterSize(w, 64<<10), start: start.UnixNano(),
 		spans: make(chan Span, maxWaiting), done: make(chan struct{}), layout: map[int]*layout{},
 	}
-	go t.run()
+	go t.writeLoop()
 	return t
 }
 
@@ -81,12 +81,12 @@ func (t *Chrome) Close() error {
 	return nil
 }
 
-func (t *Chrome) run() {
+func (t *Chrome) writeLoop() {
 	defer close(t.done)
 	t.text("[")
 	t.event(startEvent(t.start))
 	for s := range t.spans {
-		t.write(s)
+		t.writeSpan(s)
 		if len(t.spans) == 0 && t.err == nil { // idle: a process that is killed leaves what it has done
 			t.err = t.out.Flush()
 		}
@@ -149,7 +149,7 @@ type spanArgs struct {
 // and the id.
 const flow = "rpc"
 
-func (t *Chrome) write(s Span) {
+func (t *Chrome) writeSpan(s Span) {
 	pid := s.ID.worker() + 1 // Perfetto takes 0 for the idle process
 	l := t.layout[pid]
 	if l == nil {
@@ -159,7 +159,7 @@ func (t *Chrome) write(s Span) {
 	}
 	from := s.Start.UnixNano()
 	to := from + int64(max(s.End.Sub(s.Start), 0))
-	tid, fresh := l.place(interval{s.ID, s.Parent, from, to})
+	tid, fresh := l.assign(interval{s.ID, s.Parent, from, to})
 	if fresh {
 		t.event(event{Name: "thread_name", Phase: "M", PID: pid, TID: tid, Args: nameArgs{fmt.Sprintf("calls %d", tid)}})
 	}

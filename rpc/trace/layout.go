@@ -19,9 +19,9 @@ type interval struct {
 // maxTop bounds what a thread remembers; older spans are taken for one, in which nothing fits.
 const maxTop = 256
 
-// place gives the thread for a span, from 1, and whether it is a new one. It prefers the one on
+// assign gives the thread for a span, from 1, and whether it is a new one. It prefers the one on
 // which the span's children lie, and then the one that was busy last.
-func (l *layout) place(s interval) (tid int, fresh bool) {
+func (l *layout) assign(s interval) (tid int, fresh bool) {
 	best, most := -1, -1
 	var last int64
 	for i := range l.threads {
@@ -34,7 +34,7 @@ func (l *layout) place(s interval) (tid int, fresh bool) {
 		l.threads = append(l.threads, thread{})
 		best, most = len(l.threads)-1, 0
 	}
-	l.threads[best].put(s, most)
+	l.threads[best].insert(s, most)
 	return best + 1, fresh
 }
 
@@ -55,8 +55,8 @@ func (t *thread) fits(s interval) (children int, end int64, ok bool) {
 	return len(t.top) - i, end, true
 }
 
-// put puts a span that fits in its place, around its children.
-func (t *thread) put(s interval, children int) {
+// insert puts a span that fits in its place, around its children.
+func (t *thread) insert(s interval, children int) {
 	t.top = append(t.top[:len(t.top)-children], s)
 	if len(t.top) > maxTop {
 		half := maxTop / 2

@@ -126,7 +126,7 @@ func startOf(e *parsed) (ns int64, err error) {
 // next is the next event, nil after the last one.
 func (r *reader) next(m *merger) (*parsed, error) {
 	if !r.More() {
-		return nil, r.end(m)
+		return nil, r.readTail(m)
 	}
 	r.read++
 	e := &parsed{}
@@ -140,8 +140,8 @@ func (r *reader) next(m *merger) (*parsed, error) {
 	return e, nil
 }
 
-// end reads what follows the last event.
-func (r *reader) end(m *merger) error {
+// readTail reads what follows the last event.
+func (r *reader) readTail(m *merger) error {
 	if _, err := r.Token(); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 			m.found.Cut = append(m.found.Cut, r.Name)
@@ -167,7 +167,7 @@ func (m *merger) file(r *reader) error {
 		if e == nil {
 			return err
 		}
-		if err = m.take(r.Input, e, renamed); err == nil {
+		if err = m.accept(r.Input, e, renamed); err == nil {
 			err = e.move(r.start - m.start)
 		}
 		if err != nil {
@@ -202,8 +202,8 @@ func (e *parsed) move(by int64) error {
 	return nil
 }
 
-// take checks an event, and gives its process a number that no other input uses.
-func (m *merger) take(in Input, e *parsed, renamed map[int]int) error {
+// accept checks an event, and gives its process a number that no other input uses.
+func (m *merger) accept(in Input, e *parsed, renamed map[int]int) error {
 	if e.Name == "" || !strings.Contains("MXsf", e.Phase) || len(e.Phase) != 1 {
 		return fmt.Errorf("name %q and phase %q; expected a name and M, X, s or f", e.Name, e.Phase)
 	}

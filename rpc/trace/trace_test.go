@@ -276,10 +276,10 @@ func TestCallsOneAfterTheOtherShareAThreadHoweverMany(t *testing.T) {
 	}
 	l := &layout{}
 	for i := range 10 * maxTop {
-		l.place(interval{ID(i + 1), 0, int64(i), int64(i + 1)})
+		l.assign(interval{ID(i + 1), 0, int64(i), int64(i + 1)})
 		require.LessOrEqual(t, len(l.threads[0].top), maxTop)
 	}
-	tid, _ := l.place(interval{1 << 40, 0, 5, 100 * maxTop})
+	tid, _ := l.assign(interval{1 << 40, 0, 5, 100 * maxTop})
 	require.Equal(t, 2, tid, "what is forgotten is not built over")
 }
 

@@ -112,7 +112,7 @@ func TestAReceiptSaysWhatBecameOfAChange(t *testing.T) {
 		"gone":                    {5, nil, again, 0},
 	} {
 		sl := &slot{rev: tc.before}
-		require.Equal(t, tc.want, sl.read("3", tc.kvs), name)
+		require.Equal(t, tc.want, sl.judge("3", tc.kvs), name)
 		require.Equal(t, tc.rev, sl.rev, name)
 	}
 }

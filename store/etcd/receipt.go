@@ -201,7 +201,7 @@ func (s *Store) attempt(o *kv.Operation, n int, sl *slot, conds []clientv3.Cmp, 
 		return changed{outcome: done, rev: sl.rev}, nil
 	case err == nil:
 		got := ranges(resp)
-		what := sl.read(mark, got[len(got)-1].Kvs)
+		what := sl.judge(mark, got[len(got)-1].Kvs)
 		rev := resp.Header.Revision
 		if what == done {
 			rev = sl.rev
@@ -220,16 +220,16 @@ func (s *Store) attempt(o *kv.Operation, n int, sl *slot, conds []clientv3.Cmp, 
 		}
 		return changed{}, s.over(o, err)
 	}
-	return s.settle(o, sl, mark)
+	return s.resolveReceipt(o, sl, mark)
 }
 
 // grace is how long an operation whose time is over may still take to learn what became of its
 // change.
 const grace = time.Second
 
-// settle finds out whether the change that should have left mark was done. If not, it writes
-// another receipt, after which the change cannot be done, wherever it still may be.
-func (s *Store) settle(o *kv.Operation, sl *slot, mark string) (changed, error) {
+// resolveReceipt finds out whether the change that should have left mark was done. If not, it
+// writes another receipt, after which the change cannot be done, wherever it still may be.
+func (s *Store) resolveReceipt(o *kv.Operation, sl *slot, mark string) (changed, error) {
 	var resp *clientv3.TxnResponse
 	ask := func(c context.Context) (err error) {
 		resp, err = s.client.Txn(c).If(sl.unmoved()).Then(sl.write(notDone)).Else(clientv3.OpGet(sl.key)).Commit()
@@ -253,7 +253,7 @@ func (s *Store) settle(o *kv.Operation, sl *slot, mark string) (changed, error) 
 		sl.rev = resp.Header.Revision
 		return changed{}, nil
 	}
-	what := sl.read(mark, ranges(resp)[0].Kvs)
+	what := sl.judge(mark, ranges(resp)[0].Kvs)
 	return changed{outcome: what, rev: sl.rev}, nil
 }
 
@@ -269,9 +269,9 @@ func (sl *slot) write(mark string) clientv3.Op {
 	return clientv3.OpPut(sl.key, mark, clientv3.WithLease(sl.lease))
 }
 
-// read takes note of the receipt that is there, and says what that means for the change that would
+// judge takes note of the receipt that is there, and says what that means for the change that would
 // have left mark.
-func (sl *slot) read(mark string, kvs []*mvccpb.KeyValue) outcome {
+func (sl *slot) judge(mark string, kvs []*mvccpb.KeyValue) outcome {
 	before := sl.rev
 	sl.rev = 0
 	if len(kvs) == 1 {

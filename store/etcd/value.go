@@ -13,7 +13,7 @@ import (
 
 // Set implements store.Store.
 func (s *Store) Set(c context.Context, key string, value []byte) error {
-	return s.put(c, "set", []string{key}, [][]byte{value})
+	return s.setAll(c, "set", []string{key}, [][]byte{value})
 }
 
 // MultiSet implements store.Store.
@@ -22,10 +22,10 @@ func (s *Store) MultiSet(c context.Context, pairs ...store.Pair) error {
 	for i, p := range pairs {
 		keys[i], values[i] = p.Key, p.Value
 	}
-	return s.put(c, "multi_set", keys, values)
+	return s.setAll(c, "multi_set", keys, values)
 }
 
-func (s *Store) put(c context.Context, name string, keys []string, values [][]byte) error {
+func (s *Store) setAll(c context.Context, name string, keys []string, values [][]byte) error {
 	o, err := s.begin(c, name, keys...)
 	if err != nil {
 		return err
@@ -82,11 +82,11 @@ func (s *Store) Add(c context.Context, key string, delta int64) (int64, error) {
 		return 0, err
 	}
 	defer o.End()
-	n, _, err := s.add(o, key, delta)
+	n, _, err := s.increment(o, key, delta)
 	return n, o.Fail(err)
 }
 
-func (s *Store) add(o *kv.Operation, key string, delta int64) (sum, rev int64, err error) {
+func (s *Store) increment(o *kv.Operation, key string, delta int64) (sum, rev int64, err error) {
 	rev, err = s.update(o, key, func(at kept) (next []byte, writes bool, err error) {
 		sum, err = kv.Sum(at.value, at.there, delta)
 		return strconv.AppendInt(nil, sum, 10), err == nil, err

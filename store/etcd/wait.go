@@ -131,7 +131,7 @@ func (s *Store) Barrier(c context.Context, key string, world int) error {
 		return err
 	}
 	defer o.End()
-	n, rev, err := s.add(o, key, 1)
+	n, rev, err := s.increment(o, key, 1)
 	if err != nil {
 		return o.Fail(err)
 	}

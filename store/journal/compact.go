@@ -81,10 +81,10 @@ func (j *Journal) setMark() {
 // fill writes the new file and puts it in the old one's place.
 func (j *Journal) fill(n *newFile, snapshot iter.Seq[[]byte]) error {
 	for record := range snapshot {
-		if err := errors.Join(j.Err(), j.cfg.check(record)); err != nil {
+		if err := errors.Join(j.Err(), j.cfg.checkRecord(record)); err != nil {
 			return err
 		}
-		if err := n.add(record); err != nil {
+		if err := n.appendRecord(record); err != nil {
 			return err
 		}
 	}
@@ -205,7 +205,7 @@ func (n *newFile) discard() {
 	_ = n.disk.remove(n.path) // Open does it otherwise
 }
 
-func (n *newFile) add(record []byte) error {
+func (n *newFile) appendRecord(record []byte) error {
 	if len(n.frame) > frameHead && len(n.frame)+len(record) > sealAt {
 		if err := n.flush(); err != nil {
 			return err

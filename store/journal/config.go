@@ -92,7 +92,7 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-func (cfg Config) check(record []byte) error {
+func (cfg Config) checkRecord(record []byte) error {
 	if len(record) > cfg.most {
 		return fmt.Errorf("%w: it has %d bytes, at most %d allowed", ErrTooLarge, len(record), cfg.most)
 	}

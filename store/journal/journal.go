@@ -54,7 +54,7 @@ func (j *Journal) Append(record []byte) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.appended++
-	if err := j.cfg.check(record); err != nil {
+	if err := j.cfg.checkRecord(record); err != nil {
 		j.failLocked(err)
 	}
 	if j.err != nil {

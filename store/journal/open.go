@@ -65,7 +65,7 @@ func (j *Journal) open(replay func([]byte) error) error {
 	if begun {
 		err = j.replay(size, replay)
 	} else {
-		err = j.begin()
+		err = j.writeHead()
 	}
 	if err != nil {
 		return err
@@ -121,8 +121,8 @@ func (j *Journal) readHead(size int64) (bool, error) {
 	return false, &CorruptError{j.path, 0, "the file does not begin as a journal does"}
 }
 
-// begin writes the head of a new file.
-func (j *Journal) begin() error {
+// writeHead writes the head of a new file.
+func (j *Journal) writeHead() error {
 	if err := j.file.Truncate(0); err != nil {
 		return err
 	}

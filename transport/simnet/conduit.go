@@ -202,7 +202,7 @@ func (k *conduit) Read(b []byte) (int, error) {
 			n.mu.Unlock()
 			return done, nil
 		}
-		over, change := k.over, k.bell.wait()
+		over, change := k.over, k.bell.rung()
 		n.mu.Unlock()
 		if over {
 			return 0, io.EOF

@@ -160,7 +160,7 @@ func (l *listener) Accept(c context.Context) (transport.Link, error) {
 			n.mu.Unlock()
 			return e, nil
 		}
-		closed, change := l.closed, l.bell.wait()
+		closed, change := l.closed, l.bell.rung()
 		n.mu.Unlock()
 		if closed {
 			return nil, &transport.Error{Op: "accept at", Peer: l.addr, Err: transport.ErrClosed}

@@ -189,8 +189,8 @@ func (n *Net) delay(from, to, which string) time.Duration {
 // held.
 type bell struct{ c chan struct{} }
 
-// wait gives what the next ring closes.
-func (b *bell) wait() <-chan struct{} {
+// rung gives what the next ring closes.
+func (b *bell) rung() <-chan struct{} {
 	if b.c == nil {
 		b.c = make(chan struct{})
 	}

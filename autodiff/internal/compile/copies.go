@@ -7,8 +7,8 @@ import (
 	"github.com/weft-project/weft/autodiff/program"
 )
 
-// WithCopies finds or compiles the forward that is given rounded copies of factors, and makes none: a loop with one call at a time never asks for
-// it.
+// WithCopies finds or compiles the forward that is given rounded copies of factors, and makes none:
+// a loop with one call at a time never asks for it.
 func (c *Function) WithCopies() (p *program.Program, err error) {
 	if p := c.Shared.Load(); p != nil {
 		return p, nil

@@ -37,7 +37,7 @@ func New(s Spec) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, c.finish(u)
+	return c, c.compileForward(u)
 }
 
 // draw builds the graph and lists the forward. A panic in the body, or in Gorgonia, becomes an

@@ -83,13 +83,13 @@ func (c *Function) prepare() (*program.Unit, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.settle(before, gin, gout)
+		c.chooseSaved(before, gin, gout)
 	}
 	return c.listForward(false)
 }
 
-// finish compiles the forward.
-func (c *Function) finish(u *program.Unit) (err error) {
+// compileForward compiles the forward.
+func (c *Function) compileForward(u *program.Unit) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = panicked("compiling "+c.Name, r)

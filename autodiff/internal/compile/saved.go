@@ -13,9 +13,10 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// settle decides what the forward saves for the backward: of the nodes from before the backward
-// those that it reads, but for what it can as well compute again from others that are kept.
-func (c *Function) settle(before int, gin, gout []*gorgonia.Node) {
+// chooseSaved decides what the forward saves for the backward: of the nodes from before the
+// backward those that it reads, but for what it can as well compute again from others that are
+// kept.
+func (c *Function) chooseSaved(before int, gin, gout []*gorgonia.Node) {
 	s := saving{g: c.graph, fixed: map[*gorgonia.Node]bool{}, work: map[*gorgonia.Node]int{}}
 	forward := c.graph.Nodes()[:before]
 	s.keep = readBy(c.graph, forward, gin, gout)

@@ -16,11 +16,11 @@ func (g *Graph) binary(fn kernels.BinaryFn, a, b *gorgonia.Node) *gorgonia.Node 
 	return g.Apply(kernels.Binary{Fn: fn}, a, b)
 }
 
-func (g *Graph) add(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Add, a, b) }
-func (g *Graph) sub(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Sub, a, b) }
-func (g *Graph) mul(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Mul, a, b) }
-func (g *Graph) div(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Div, a, b) }
-func (g *Graph) neg(x *gorgonia.Node) *gorgonia.Node    { return g.unary(kernels.Neg, x) }
+func (g *Graph) register(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Add, a, b) }
+func (g *Graph) sub(a, b *gorgonia.Node) *gorgonia.Node      { return g.binary(kernels.Sub, a, b) }
+func (g *Graph) mul(a, b *gorgonia.Node) *gorgonia.Node      { return g.binary(kernels.Mul, a, b) }
+func (g *Graph) div(a, b *gorgonia.Node) *gorgonia.Node      { return g.binary(kernels.Div, a, b) }
+func (g *Graph) neg(x *gorgonia.Node) *gorgonia.Node         { return g.unary(kernels.Neg, x) }
 
 func (g *Graph) equal(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Equal, a, b) }
 

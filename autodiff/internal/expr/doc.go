@@ -6,5 +6,6 @@
 // undone in one place. [Graph.Lower] lists the instructions for package program.
 //
 // The package knows no tensors. Its errors are made by the caller's function, which knows the
-// user's line. Gorgonia keeps state in package variables: who builds or differentiates holds [Lock].
+// user's line. Gorgonia keeps state in package variables: who builds or differentiates holds
+// [Lock].
 package expr

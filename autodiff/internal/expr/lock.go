@@ -24,8 +24,8 @@ var ErrInBody = fmt.Errorf("%w: the body of a function was computing with tensor
 // variables.
 var building sync.Mutex
 
-// Lock takes the lock on building graphs, for [Unlock] to give back. It fails with [ErrInBody] where
-// the caller holds it already, because it runs in the body of a function.
+// Lock takes the lock on building graphs, for [Unlock] to give back. It fails with [ErrInBody]
+// where the caller holds it already, because it runs in the body of a function.
 func Lock() error {
 	if !building.TryLock() {
 		if InsideBody() {

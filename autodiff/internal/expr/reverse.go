@@ -40,7 +40,7 @@ func (g *Graph) Reverse(outs, gouts, wrt []*gorgonia.Node) ([]*gorgonia.Node, er
 	grad := map[*gorgonia.Node]*gorgonia.Node{}
 	accumulate := func(n, d *gorgonia.Node) {
 		if have := grad[n]; have != nil {
-			d = g.add(have, d)
+			d = g.register(have, d)
 		}
 		grad[n] = d
 	}

@@ -16,8 +16,8 @@ type Rows struct {
 	Distinct    bool // no id occurs twice, and they ascend
 }
 
-// New checks the parts of a value of extent rows: the ids must lie in [0, extent). It takes over both
-// references, and gives the type of the whole value.
+// New checks the parts of a value of extent rows: the ids must lie in [0, extent). It takes over
+// both references, and gives the type of the whole value.
 func New(extent int, idsAre kernels.Type, ids *device.Buffer, valuesAre kernels.Type, values *device.Buffer) (*Rows, kernels.Type, error) {
 	r := &Rows{IDs: ids, Values: values}
 	typ, err := r.check(extent, idsAre, valuesAre)

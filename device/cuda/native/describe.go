@@ -15,8 +15,9 @@ import (
 
 const oldestBLAS, newestBLAS = 110000, 139999
 
-// check says why a library cannot be used: it is of a version whose numbers nobody has compared with those of lt.c, or does not take what that describes.
-func (b *blas) check() error {
+// checkVersion says why a library cannot be used: it is of a version whose numbers nobody has
+// compared with those of lt.c, or does not take what that describes.
+func (b *blas) checkVersion() error {
 	if v := b.version(); v < oldestBLAS || v > newestBLAS {
 		return fmt.Errorf("%s is of version %d; expected 11 to 13, which are %d to %d", b.path, v, oldestBLAS, newestBLAS)
 	}

@@ -38,10 +38,11 @@ type driver struct {
 
 var _ cuda.Multiplier = (*driver)(nil)
 
-// context is the driver's context as our own calls take it: package cu's types are structures of one pointer, of types that are its own.
+// context is the driver's context as our own calls take it: package cu's types are structures of
+// one pointer, of types that are its own.
 func (d *driver) context() C.CUcontext { return *(*C.CUcontext)(unsafe.Pointer(&d.ctx)) }
 
-// enter begins a call, which end ends: the driver is closed before, or after.
+// enter begins a call, which exit ends: the driver is closed before, or after.
 func (d *driver) enter(op string) error {
 	if !d.inside.Enter() {
 		return &cuda.Error{Op: op, Err: device.ErrClosed}
@@ -49,14 +50,14 @@ func (d *driver) enter(op string) error {
 	return nil
 }
 
-func (d *driver) end() { d.inside.Leave() }
+func (d *driver) exit() { d.inside.Leave() }
 
 // within makes a call of package cu, which wants the context on this thread.
 func (d *driver) within(op string, call func() error) error {
 	if err := d.enter(op); err != nil {
 		return err
 	}
-	defer d.end()
+	defer d.exit()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cu.SetCurrentContext(d.ctx); err != nil {
@@ -83,7 +84,8 @@ func (d *driver) Free(at uintptr) error {
 	return given(d.within("cuMemFree", func() error { return cu.MemFree(cu.DevicePtr(at)) }))
 }
 
-// given is what giving something back says: of a lost GPU nothing, as nothing is left of it, and whoever worked with it has been told.
+// given is what giving something back says: of a lost GPU nothing, as nothing is left of it, and
+// whoever worked with it has been told.
 func given(err error) error {
 	if errors.Is(err, device.ErrLost) {
 		return nil
@@ -106,7 +108,7 @@ func (d *driver) Pin(n int) ([]byte, error) {
 	if err := d.enter("cuMemHostAlloc"); err != nil {
 		return nil, err
 	}
-	defer d.end()
+	defer d.exit()
 	var p unsafe.Pointer
 	if err := told(C.weft_pin(d.context(), &p, C.size_t(n)), ""); err != nil {
 		return nil, err
@@ -124,7 +126,7 @@ func (d *driver) Export(at uintptr) (h cuda.Handle, err error) {
 	if err := d.enter("cuIpcGetMemHandle"); err != nil {
 		return h, err
 	}
-	defer d.end()
+	defer d.exit()
 	err = told(C.weft_export(d.context(), C.CUdeviceptr(at), unsafe.Pointer(&h)), "")
 	return h, err
 }
@@ -134,7 +136,7 @@ func (d *driver) Import(h cuda.Handle) (uintptr, error) {
 	if err := d.enter("cuIpcOpenMemHandle"); err != nil {
 		return 0, err
 	}
-	defer d.end()
+	defer d.exit()
 	var at C.CUdeviceptr
 	err := told(C.weft_import(d.context(), &at, unsafe.Pointer(&h)), "")
 	return uintptr(at), err
@@ -155,11 +157,12 @@ func (d *driver) Unimport(at uintptr) error {
 	if err := d.enter("cuIpcCloseMemHandle"); err != nil {
 		return err
 	}
-	defer d.end()
+	defer d.exit()
 	return given(told(C.weft_unimport(d.context(), C.CUdeviceptr(at)), ""))
 }
 
-// Close is Driver's: after the calls under way. What was made and not closed is lost with the last driver of this GPU in the process.
+// Close is Driver's: after the calls under way. What was made and not closed is lost with the last
+// driver of this GPU in the process.
 func (d *driver) Close() error {
 	if !d.inside.Close() {
 		return nil

@@ -76,7 +76,7 @@ func (s *stream) with(op string, e cuda.Event, call func(own *event) C.weft_resu
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	own, err := s.d.mine(op, e)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (e *event) Sync() error {
 	if err := e.d.enter(op); err != nil {
 		return err
 	}
-	defer e.d.end()
+	defer e.d.exit()
 	if _, err := e.d.mine(op, e); err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ type graph struct {
 	mu     sync.Mutex // the driver does not guard a graph: one thread at a time launches it
 }
 
-// Capture is Stream's. Nobody else may use the stream until it returns: what they submit would be recorded too. A stream that is closed while submit
-// runs gives no graph.
+// Capture is Stream's. Nobody else may use the stream until it returns: what they submit would be
+// recorded too. A stream that is closed while submit runs gives no graph.
 func (s *stream) Capture(submit func() error) (cuda.Graph, error) {
 	if err := s.call("cuStreamBeginCapture", func() C.weft_result { return C.weft_capture(s.d.context(), s.c()) }); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (s *stream) call(op string, call func() C.weft_result) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	return told(call(), "")
 }
 
@@ -184,7 +184,7 @@ func (s *stream) Replay(g cuda.Graph) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	return told(C.weft_replay(s.d.context(), own.exec, s.c()), "")
@@ -199,6 +199,6 @@ func (g *graph) Close() error {
 	if err := g.d.enter(op); err != nil {
 		return err
 	}
-	defer g.d.end()
+	defer g.d.exit()
 	return given(told(C.weft_graph_free(g.d.context(), g.exec), ""))
 }

@@ -51,7 +51,7 @@ func (d *driver) Load(image []byte) (cuda.Module, error) {
 	if err := d.enter(op); err != nil {
 		return nil, err
 	}
-	defer d.end()
+	defer d.exit()
 	if len(bytes.Trim(image, " \t\r\n\x00")) == 0 { // drivers do not agree on what that is
 		return nil, &cuda.Error{Op: op, Text: "there is no text", Err: cuda.ErrImage}
 	}
@@ -73,7 +73,7 @@ func (m *module) Func(name string, shared int) (cuda.Func, error) {
 	if err := m.d.enter(op); err != nil {
 		return nil, err
 	}
-	defer m.d.end()
+	defer m.d.exit()
 	m.d.loaded.RLock()
 	defer m.d.loaded.RUnlock()
 	m.mu.Lock()
@@ -118,7 +118,8 @@ func (m *module) Func(name string, shared int) (cuda.Func, error) {
 	return k, nil
 }
 
-// Unload is Module's, after the calls that launch kernels. Lists that launch the module's are refused from then on; graphs must not be replayed.
+// Unload is Module's, after the calls that launch kernels. Lists that launch the module's are
+// refused from then on; graphs must not be replayed.
 func (m *module) Unload() error {
 	m.d.loaded.Lock()
 	defer m.d.loaded.Unlock()

@@ -50,7 +50,7 @@ func openBLAS(paths []string) (*blas, error) {
 			continue
 		}
 		b := &blas{lt, path}
-		err := b.check()
+		err := b.checkVersion()
 		if err == nil {
 			return b, nil
 		}
@@ -177,7 +177,7 @@ func (d *driver) Product(spec cuda.ProductSpec) (cuda.Product, error) {
 	if err := d.enter("cublasLtCreate"); err != nil {
 		return nil, err
 	}
-	defer d.end()
+	defer d.exit()
 	m, err := d.multiplier()
 	if err != nil {
 		return nil, err
@@ -208,8 +208,8 @@ func (m *multiplier) prepare(d *driver, s cuda.ProductSpec) (*product, error) {
 	return p, nil
 }
 
-// columns is a spec as the library takes it. A row-major matrix is its transpose in column-major order, so that D is op(B)ᵀ·op(A)ᵀ there:
-// A and B change places, and so do rows and columns.
+// columns is a spec as the library takes it. A row-major matrix is its transpose in column-major
+// order, so that D is op(B)ᵀ·op(A)ᵀ there: A and B change places, and so do rows and columns.
 func columns(s cuda.ProductSpec) C.weft_spec {
 	bit := func(b bool) C.int32_t {
 		if b {

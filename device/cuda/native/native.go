@@ -130,7 +130,8 @@ func List() ([]cuda.Info, error) {
 	return all, nil
 }
 
-// Default is the GPU that is meant where none is named: LOCAL_RANK's, in turns where there are more workers than GPUs, or the first.
+// Default is the GPU that is meant where none is named: LOCAL_RANK's, in turns where there are more
+// workers than GPUs, or the first.
 func Default() (int, error) {
 	n, err := Count()
 	if err != nil {

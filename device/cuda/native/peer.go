@@ -29,11 +29,11 @@ func (d *driver) Reach(other cuda.Driver) (bool, error) {
 	if err := d.enter(op); err != nil {
 		return false, err
 	}
-	defer d.end()
+	defer d.exit()
 	if err := o.enter(op); err != nil {
 		return false, err
 	}
-	defer o.end()
+	defer o.exit()
 	if o.context() == d.context() {
 		return true, nil
 	}
@@ -52,11 +52,11 @@ func (s *stream) CopyTo(other cuda.Driver, dst, src uintptr, n int) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	if err := o.enter(op); err != nil {
 		return err
 	}
-	defer o.end()
+	defer o.exit()
 	if n == 0 {
 		return nil
 	}

@@ -24,13 +24,13 @@ const (
 // productArgs is the size of a product's arguments, which List.AddProduct writes.
 const productArgs = 7 * 8
 
-// Run is Stream's. All launches are checked before one is submitted; then they are one call of C, between which nobody else's come, nor is a module
-// unloaded.
+// Run is Stream's. All launches are checked before one is submitted; then they are one call of C,
+// between which nobody else's come, nor is a module unloaded.
 func (s *stream) Run(l *cuda.List) error {
 	if err := s.enter("launch"); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	if len(l.Launches) == 0 {
 		return nil
 	}

@@ -48,21 +48,21 @@ func (d *driver) Stream() (cuda.Stream, error) {
 	return s, nil
 }
 
-// enter begins a call, which end ends: neither the stream nor its driver is closed meanwhile.
+// enter begins a call, which exit ends: neither the stream nor its driver is closed meanwhile.
 func (s *stream) enter(op string) error {
 	if err := s.d.enter(op); err != nil {
 		return err
 	}
 	if !s.inside.Enter() {
-		s.d.end()
+		s.d.exit()
 		return &cuda.Error{Op: op, Err: device.ErrClosed}
 	}
 	return nil
 }
 
-func (s *stream) end() {
+func (s *stream) exit() {
 	s.inside.Leave()
-	s.d.end()
+	s.d.exit()
 }
 
 // CopyIn is Stream's.
@@ -71,7 +71,7 @@ func (s *stream) CopyIn(at uintptr, src []byte) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	if len(src) == 0 {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (s *stream) CopyOut(dst []byte, at uintptr) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	if len(dst) == 0 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (s *stream) Copy(dst, src uintptr, n int) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	if n == 0 {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (s *stream) Zero(at uintptr, n int) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	if n == 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (s *stream) Sync() error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.exit()
 	return told(C.weft_sync(s.d.context(), s.c()), "")
 }
 

@@ -55,11 +55,11 @@ func (l *Lines) Write(p []byte) (int, error) {
 		if l.cr {
 			l.cr = false
 			if p[0] == '\n' {
-				l.end(false)
+				l.finishLine(false)
 				p = p[1:]
 				continue
 			}
-			l.end(true)
+			l.finishLine(true)
 		}
 		room := maxLine - len(l.buf)
 		i := bytes.IndexAny(p, "\r\n")
@@ -69,7 +69,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 		}
 		if i > room {
 			l.buf = append(l.buf, p[:room]...)
-			l.end(false)
+			l.finishLine(false)
 			p = p[room:]
 			continue
 		}
@@ -77,7 +77,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 		p = p[i:]
 		if ended {
 			if l.cr = p[0] == '\r'; !l.cr {
-				l.end(false)
+				l.finishLine(false)
 			}
 			p = p[1:]
 		}
@@ -87,14 +87,14 @@ func (l *Lines) Write(p []byte) (int, error) {
 		if bar {
 			how = transient
 		}
-		l.Sink.put(*l.Prefix.text.Load(), l.buf, how)
+		l.Sink.writeLine(*l.Prefix.text.Load(), l.buf, how)
 		l.shown = len(l.buf)
 	}
 	return n, nil
 }
 
-// end finishes the line in buf; bar says that '\r' ended it.
-func (l *Lines) end(bar bool) {
+// finishLine finishes the line in buf; bar says that '\r' ended it.
+func (l *Lines) finishLine(bar bool) {
 	how := whole
 	if bar && l.Sink.terminal {
 		how = transient
@@ -104,7 +104,7 @@ func (l *Lines) end(bar bool) {
 		l.remember()
 	}
 	if !(bar && empty) && !(how == transient && l.shown == len(l.buf)) {
-		l.Sink.put(*l.Prefix.text.Load(), l.buf, how)
+		l.Sink.writeLine(*l.Prefix.text.Load(), l.buf, how)
 	}
 	l.buf, l.shown, l.bar = l.buf[:0], 0, bar
 }
@@ -121,7 +121,7 @@ func (l *Lines) remember() {
 // Close shows what is left of the last line, and ends the file. It always succeeds.
 func (l *Lines) Close() error {
 	if len(l.buf) > 0 {
-		l.end(false)
+		l.finishLine(false)
 	}
 	l.cr, l.bar = false, false
 	l.File.Close()

@@ -116,8 +116,8 @@ func TestABarLeftOnTheTerminalIsNotWrittenOver(t *testing.T) {
 	l := newLines(&got, true)
 	_, _ = l.Write([]byte("50%\r\r"))
 	l.Close()
-	l.Sink.Settle()
-	l.Sink.Settle()
+	l.Sink.Drain()
+	l.Sink.Drain()
 	require.Equal(t, "[0] 50%\r\n", got.String())
 }
 

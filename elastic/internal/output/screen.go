@@ -40,8 +40,8 @@ type word struct {
 
 // Sink is a writer that the lines of several workers share. Each line goes out in one Write.
 type Sink struct {
-	// Lost is called with an error of writing, and Unread once when nobody reads any more. They must
-	// not wait; nil means that nobody asks.
+	// Lost is called with an error of writing, and Unread once when nobody reads any more. They
+	// must not wait; nil means that nobody asks.
 	Lost   func(error)
 	Unread func()
 
@@ -98,9 +98,9 @@ const (
 	prompt    ending = 0    // the cursor is behind it; the next line covers it, unless somebody has typed
 )
 
-// put writes one line of a worker, and waits until it is written. An error is remembered, and no
-// more: a worker must not stall because nobody reads its output any more.
-func (s *Sink) put(prefix string, line []byte, how ending) {
+// writeLine writes one line of a worker, and waits until it is written. An error is remembered, and
+// no more: a worker must not stall because nobody reads its output any more.
+func (s *Sink) writeLine(prefix string, line []byte, how ending) {
 	s.screen.writing.Lock()
 	defer s.screen.writing.Unlock()
 	s.screen.flush()
@@ -188,9 +188,9 @@ func (s *Sink) report(err error) {
 	}
 }
 
-// Settle waits until all that was said is written, and leaves the cursor of a terminal on a row of
+// Drain waits until all that was said is written, and leaves the cursor of a terminal on a row of
 // its own.
-func (s *Sink) Settle() {
+func (s *Sink) Drain() {
 	s.screen.writing.Lock()
 	defer s.screen.writing.Unlock()
 	s.screen.flush()
@@ -203,9 +203,9 @@ func (s *Sink) Settle() {
 
 // Close drops what is not written yet, and all that comes to the sinks of one screen. One Write may
 // be under way.
-func (s *Sink) Close() { s.screen.close() }
+func (s *Sink) Close() { s.screen.discard() }
 
-func (s *screen) close() {
+func (s *screen) discard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed, s.words, s.size, s.lost = true, nil, 0, 0

@@ -30,7 +30,7 @@ func TestTheAgentsWordsNeverWaitForWhoReadsThem(t *testing.T) {
 	out, err := NewSinks(g, g)
 	require.Same(t, out.screen, err.screen)
 	written := make(chan struct{})
-	go func() { out.put("[0] ", []byte("stalls"), whole); close(written) }()
+	go func() { out.writeLine("[0] ", []byte("stalls"), whole); close(written) }()
 	<-g.came
 	var want strings.Builder
 	want.WriteString("[0] stalls\n")
@@ -40,16 +40,16 @@ func TestTheAgentsWordsNeverWaitForWhoReadsThem(t *testing.T) {
 	}
 	close(g.open)
 	<-written
-	out.put("[0] ", []byte("goes on"), whole)
+	out.writeLine("[0] ", []byte("goes on"), whole)
 	err.Say("end")
-	err.Settle()
+	err.Drain()
 	require.Equal(t, want.String()+"[0] goes on\nweft: end\n", g.String())
 }
 
 func TestWordsThatNobodyReadsAreBoundedAndTheOldestGo(t *testing.T) {
 	g := newGate()
 	out, err := NewSinks(g, g)
-	go out.put("", []byte("stalls"), whole)
+	go out.writeLine("", []byte("stalls"), whole)
 	<-g.came
 	long := strings.Repeat("x", maxWords/4)
 	for i := range 10 {
@@ -59,21 +59,21 @@ func TestWordsThatNobodyReadsAreBoundedAndTheOldestGo(t *testing.T) {
 	err.Say("last")
 	require.LessOrEqual(t, out.screen.size, maxWords)
 	close(g.open)
-	err.Settle()
+	err.Drain()
 	require.Equal(t, "stalls\nweft: 11 lines of the agent's are missing here, as nobody read them\nweft: last\n", g.String())
 }
 
 func TestNothingIsWrittenToAScreenThatIsClosed(t *testing.T) {
 	g := newGate()
 	out, err := NewSinks(g, g)
-	go out.put("", []byte("stalls"), whole)
+	go out.writeLine("", []byte("stalls"), whole)
 	<-g.came
 	err.Say("waits")
 	out.Close()
 	err.Say("late")
 	close(g.open)
-	out.put("", []byte("late"), whole)
-	err.Settle()
+	out.writeLine("", []byte("late"), whole)
+	err.Drain()
 	require.Equal(t, "stalls\n", g.String())
 }
 

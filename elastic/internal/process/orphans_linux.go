@@ -131,8 +131,8 @@ func (o *Orphans) Kill() {
 	}
 }
 
-// End reaps what has ended, and no more.
-func (o *Orphans) End() {
+// ReapEnded reaps what has ended, and no more.
+func (o *Orphans) ReapEnded() {
 	if !o.adopts {
 		return
 	}

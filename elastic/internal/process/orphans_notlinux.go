@@ -17,5 +17,5 @@ func (*Orphans) Reaped(int) {}
 // Kill does nothing.
 func (*Orphans) Kill() {}
 
-// End does nothing.
-func (*Orphans) End() {}
+// ReapEnded does nothing.
+func (*Orphans) ReapEnded() {}

@@ -15,13 +15,13 @@ func (c *compiler) async(s *syntax.Statement) (simt.Exec, error) {
 	case s.Has("commit_group"):
 		return (*simt.Warp).Commit, nil
 	case s.Has("wait_all"):
-		return func(w *simt.Warp, m uint32) { w.Finish(m, -1) }, nil
+		return func(w *simt.Warp, m uint32) { w.CompleteCopies(m, -1) }, nil
 	case s.Has("wait_group"):
 		if len(s.Args) != 1 || s.Args[0].Kind != syntax.OperandImm || s.Args[0].Imm > 1<<20 {
 			return nil, errors.New("expected a number of groups")
 		}
 		n := int(s.Args[0].Imm)
-		return func(w *simt.Warp, m uint32) { w.Finish(m, n) }, nil
+		return func(w *simt.Warp, m uint32) { w.CompleteCopies(m, n) }, nil
 	}
 	if len(s.Args) < 3 || len(s.Args) > 4 || s.Args[2].Kind != syntax.OperandImm {
 		return nil, errUnknown

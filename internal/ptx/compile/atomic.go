@@ -71,7 +71,7 @@ func updates[T simt.Integer](a simt.Access, d, b, e int, t syntax.Type, f func(o
 			if m>>l&1 == 0 {
 				continue
 			}
-			p := (*T)(w.At(&a, l))
+			p := (*T)(w.LaneBytes(&a, l))
 			if p == nil {
 				return
 			}

@@ -65,8 +65,8 @@ const (
 	maxLocal = 512 << 10
 )
 
-// Kernel compiles an entry of a module. Globals says where the module's variables lie. A meter, where
-// there is one, counts what the kernel asks of memory.
+// Kernel compiles an entry of a module. Globals says where the module's variables lie. A meter,
+// where there is one, counts what the kernel asks of memory.
 func Kernel(src *syntax.Source, globals map[string]uint64, f *syntax.Function, meter *simt.Traffic) (*simt.Kernel, error) {
 	c := &compiler{src: src, globals: globals, meter: meter}
 	if err := c.entry(f); err != nil {
@@ -94,7 +94,7 @@ func Kernel(src *syntax.Source, globals map[string]uint64, f *syntax.Function, m
 		}
 	}
 	for k := range c.k.Special {
-		c.k.Special[k].Reg = c.place(c.k.Special[k].Reg)
+		c.k.Special[k].Reg = c.registerAt(c.k.Special[k].Reg)
 	}
 	return c.k, nil
 }
@@ -127,8 +127,8 @@ func (c *compiler) entry(f *syntax.Function) error {
 	return nil
 }
 
-// place is where a register lies.
-func (c *compiler) place(r int) int {
+// registerAt is where a register lies.
+func (c *compiler) registerAt(r int) int {
 	if c.places == nil {
 		return r
 	}
@@ -138,12 +138,12 @@ func (c *compiler) place(r int) int {
 // reads and writes note what the next instruction does with a register, and say where it lies.
 func (c *compiler) reads(r int) int {
 	c.marks = append(c.marks, mark{int32(len(c.k.Code)), int32(r), false})
-	return c.place(r)
+	return c.registerAt(r)
 }
 
 func (c *compiler) writes(r int) int {
 	c.marks = append(c.marks, mark{int32(len(c.k.Code)), int32(r), true})
-	return c.place(r)
+	return c.registerAt(r)
 }
 
 // body compiles statements.

@@ -54,7 +54,7 @@ func (c *compiler) mma(s *syntax.Statement) (simt.Exec, error) {
 		if meter != nil {
 			meter.Products++
 		}
-		p.run(w)
+		p.execute(w)
 	}, nil
 }
 
@@ -67,7 +67,7 @@ type tile struct {
 
 //go:norace
 //go:nocheckptr
-func (p *tile) run(w *simt.Warp) {
+func (p *tile) execute(w *simt.Warp) {
 	var x [16][16]float64
 	var y [8][16]float64 // by columns
 	for l := range 32 {
@@ -155,7 +155,7 @@ func (c *compiler) ldmatrix(s *syntax.Statement) (simt.Exec, error) {
 func loadMatrices(w *simt.Warp, a *simt.Access, d []int, trans bool) {
 	var rows [32]*[8]uint16
 	for l := range 8 * len(d) {
-		p := w.At(a, l)
+		p := w.LaneBytes(a, l)
 		if p == nil {
 			return
 		}

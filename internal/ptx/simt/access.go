@@ -28,11 +28,11 @@ type Access struct {
 	Sync  bool // atomic: many may at once
 }
 
-// At gives the bytes of a lane's access, or nil after a fault.
+// LaneBytes gives the bytes of a lane's access, or nil after a fault.
 //
 //go:norace
 //go:nocheckptr
-func (w *Warp) At(a *Access, l int) unsafe.Pointer {
+func (w *Warp) LaneBytes(a *Access, l int) unsafe.Pointer {
 	q := w.Regs[a.Reg][l] + a.Off
 	space := a.Space
 	if space == Generic {

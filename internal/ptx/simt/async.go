@@ -27,13 +27,13 @@ func (c *AsyncCopy) Run(w *Warp, m uint32) {
 			continue
 		}
 		have := int(min(uint32(w.Regs[c.Size][l]), uint32(c.N)))
-		dst := w.At(&c.To, l)
+		dst := w.LaneBytes(&c.To, l)
 		if dst == nil {
 			return
 		}
 		k := copied{lane: l, group: w.groups[l], at: uint64(uint32(w.Regs[c.To.Reg][l] + c.To.Off)), to: unsafe.Slice((*byte)(dst), c.N), access: &c.To}
 		if have > 0 {
-			src := w.At(&c.From, l)
+			src := w.LaneBytes(&c.From, l)
 			if src == nil {
 				return
 			}
@@ -54,9 +54,9 @@ func (w *Warp) Commit(m uint32) {
 	}
 }
 
-// Finish does the copies of lanes, but for those of the last n groups; for n < 0 also those that
-// are in no group yet.
-func (w *Warp) Finish(m uint32, n int) {
+// CompleteCopies does the copies of lanes, but for those of the last n groups; for n < 0 also those
+// that are in no group yet.
+func (w *Warp) CompleteCopies(m uint32, n int) {
 	kept := w.async[:0]
 	for _, k := range w.async {
 		if m>>k.lane&1 == 0 || n >= 0 && k.group >= w.groups[k.lane]-n {

@@ -48,13 +48,13 @@ func (b *block) thread(n int) [3]uint32 {
 	return [3]uint32{t % b.dim[0], t / b.dim[0] % b.dim[1], t / b.dim[0] / b.dim[1]}
 }
 
-// run does one block; first says that the launch begins.
-func (b *block) run(first bool) {
+// execute does one block; first says that the launch begins.
+func (b *block) execute(first bool) {
 	b.reset(first)
 	for b.fault == nil {
 		moved, live := false, false
 		for _, w := range b.warps {
-			moved = w.run() || moved
+			moved = w.runSlice() || moved
 			live = live || len(w.strands) > 0
 		}
 		switch {

@@ -16,7 +16,7 @@ func Loads[T Integer](a Access, d []int) Exec {
 func loadVectors[T Integer](w *Warp, a *Access, d []int, m uint32) {
 	for l := range 32 {
 		if m>>l&1 != 0 {
-			p := w.At(a, l)
+			p := w.LaneBytes(a, l)
 			if p == nil {
 				return
 			}
@@ -53,7 +53,7 @@ func loadGlobal[T Integer](w *Warp, a *Access, d int, m uint32) {
 			D[l] = uint64(*(*T)(unsafe.Pointer(&last.Mem[o])))
 			continue
 		}
-		p := w.At(a, l)
+		p := w.LaneBytes(a, l)
 		if p == nil {
 			return
 		}
@@ -80,7 +80,7 @@ func loadShared[T Integer](w *Warp, a *Access, d int, m uint32) {
 				continue
 			}
 		}
-		p := w.At(a, l)
+		p := w.LaneBytes(a, l)
 		if p == nil {
 			return
 		}
@@ -93,7 +93,7 @@ func loadShared[T Integer](w *Warp, a *Access, d int, m uint32) {
 func loadLanes[T Integer](w *Warp, a *Access, d int, m uint32) {
 	for l := range 32 {
 		if m>>l&1 != 0 {
-			p := w.At(a, l)
+			p := w.LaneBytes(a, l)
 			if p == nil {
 				return
 			}
@@ -120,7 +120,7 @@ func storeLanes[T Integer](w *Warp, a *Access, v []int, m uint32) {
 		q := A[l] + a.Off
 		if o := q - w.last.Base; a.Space == Global && o < w.last.Size && q&(n-1) == 0 && n <= w.last.Size-o && !w.last.ReadOnly && !races {
 			p = unsafe.Pointer(&w.last.Mem[o])
-		} else if p = w.At(a, l); p == nil {
+		} else if p = w.LaneBytes(a, l); p == nil {
 			return
 		}
 		for k, r := range v {

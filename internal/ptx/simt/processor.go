@@ -42,7 +42,7 @@ func (r *Runner) Run(p *Processor, l Launch) error {
 				b.id = [3]uint32{x, y, z}
 				p.blocks++
 				b.serial = p.blocks
-				b.run(b.serial == b.launch)
+				b.execute(b.serial == b.launch)
 				if b.fault != nil {
 					return b.fault
 				}

@@ -60,9 +60,9 @@ func (w *Warp) Order(uint32) { w.epoch++ }
 // slice is how many instructions a warp does before others have their turn.
 const slice = 1 << 16
 
-// run goes on until every strand waits or has ended, or the slice is over. It says whether anything
-// was done.
-func (w *Warp) run() (moved bool) {
+// runSlice goes on until every strand waits or has ended, or the slice is over. It says whether
+// anything was done.
+func (w *Warp) runSlice() (moved bool) {
 	left := slice
 	for left > 0 && w.b.fault == nil {
 		k := w.pick()
@@ -156,7 +156,7 @@ func (w *Warp) advance(k, left int) int {
 				}
 			}
 			if m &^= em; m == 0 {
-				w.drop(k)
+				w.dropStrand(k)
 				b.steps += int64(start - left)
 				return left
 			}
@@ -185,7 +185,7 @@ func (w *Warp) advance(k, left int) int {
 	return left
 }
 
-func (w *Warp) drop(k int) {
+func (w *Warp) dropStrand(k int) {
 	last := len(w.strands) - 1
 	w.strands[k] = w.strands[last]
 	w.strands = w.strands[:last]

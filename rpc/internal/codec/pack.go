@@ -149,7 +149,7 @@ func (p *Packing) tensor(t *autodiff.Tensor) (any, error) {
 		return i, nil
 	}
 	p.Tensors = append(p.Tensors, t)
-	return p.at(t, len(p.Tensors)-1), nil
+	return p.noteAt(t, len(p.Tensors)-1), nil
 }
 
 func (p *Packing) reference(r Ref) (any, error) {
@@ -166,11 +166,11 @@ func (p *Packing) reference(r Ref) (any, error) {
 		return nil, err
 	}
 	p.Refs = append(p.Refs, r)
-	return p.at(r, len(p.Refs)-1), nil
+	return p.noteAt(r, len(p.Refs)-1), nil
 }
 
-// at notes the place of something in its list.
-func (p *Packing) at(what any, i int) int {
+// noteAt notes the place of something in its list.
+func (p *Packing) noteAt(what any, i int) int {
 	if p.index == nil {
 		p.index = map[any]int{}
 	}

@@ -120,9 +120,9 @@ func pause(c context.Context, d time.Duration) error {
 	}
 }
 
-// take claims a key. Where its holder answers at its address the key is taken; where it does not,
+// claim claims a key. Where its holder answers at its address the key is taken; where it does not,
 // it is about to be declared lost by those that had a link with it.
-func (g *Registry) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
+func (g *Registry) claim(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
 	expected, mute := "", "" // mute is an address where nobody answered
 	for {
 		raw, err := g.Store.CompareSet(c, key, []byte(expected), []byte(value))
@@ -183,7 +183,7 @@ func nameAddr(have string) (string, error) {
 }
 
 func (g *Registry) takeName(c context.Context, me *roster.Member) error {
-	return g.take(c, nameKey(me.Name), nameClaim(me), nameAddr, func(have string) error {
+	return g.claim(c, nameKey(me.Name), nameClaim(me), nameAddr, func(have string) error {
 		rank, _, _, _ := parseNameClaim(have)
 		return fmt.Errorf("%w: %q by the worker of rank %d", ErrNameTaken, me.Name, rank)
 	})
@@ -194,7 +194,7 @@ func (g *Registry) takeRank(c context.Context, me *roster.Member) error {
 	if err != nil {
 		return err
 	}
-	return g.take(c, RankKey(me.Rank), string(raw), recordAddr, rankTaken)
+	return g.claim(c, RankKey(me.Rank), string(raw), recordAddr, rankTaken)
 }
 
 func rankTaken(have string) error {

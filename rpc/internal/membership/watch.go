@@ -26,7 +26,7 @@ type watcher struct {
 	wake   chan struct{} // holds one
 }
 
-func (x *watcher) add(e Change) {
+func (x *watcher) enqueue(e Change) {
 	if len(x.queue) == MaxWatched {
 		x.missed++
 		x.queue = x.queue[1:]
@@ -51,7 +51,7 @@ func Subscribe[E any](c context.Context, ms *Members, as func(Change) E) <-chan 
 	x := &watcher{wake: make(chan struct{}, 1)}
 	for _, p := range ms.sortedLocked() {
 		if p.Rank != ms.Me.Rank && p.gone == nil {
-			x.add(Change{Who: p, State: roster.Known})
+			x.enqueue(Change{Who: p, State: roster.Known})
 		}
 	}
 	ms.watchers[x] = struct{}{}
@@ -103,7 +103,7 @@ func (ms *Members) Notify(p *Peer, s roster.State, cause error) {
 func (ms *Members) notifyLocked(p *Peer, s roster.State, cause error) {
 	e := Change{Who: p, State: s, Cause: cmp.Or(p.gone, cause)}
 	for x := range ms.watchers {
-		x.add(e)
+		x.enqueue(e)
 	}
 }
 

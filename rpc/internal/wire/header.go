@@ -107,14 +107,14 @@ func (h *CallHeader) Append(b []byte) (_ []byte, err error) {
 			return nil, err
 		}
 	}
-	return h.Pass.append(b), nil
+	return h.Pass.appendTo(b), nil
 }
 
 // Parse reads what append wrote; the arguments are a part of b.
 func (h *CallHeader) Parse(b []byte) error {
 	r := cursor{b: b}
 	flags := r.flags(callFlags)
-	h.Function = string(r.take(r.bounded(MaxName)))
+	h.Function = string(r.bytes(r.bounded(MaxName)))
 	if flags&flagTimeout != 0 {
 		h.Timeout = time.Duration(r.bounded(math.MaxInt64))
 	}
@@ -159,7 +159,7 @@ func (h *ReplyHeader) Append(b []byte) (_ []byte, err error) {
 			return nil, err
 		}
 	}
-	return h.Pass.append(b), nil
+	return h.Pass.appendTo(b), nil
 }
 
 // Parse reads what append wrote; the value is a part of b.
@@ -185,7 +185,7 @@ func appendCBOR(b []byte, v any) ([]byte, error) {
 	return append(b, raw...), err
 }
 
-func (p *PassInfo) append(b []byte) []byte {
+func (p *PassInfo) appendTo(b []byte) []byte {
 	if p == nil {
 		return b
 	}
@@ -238,8 +238,8 @@ func (r *cursor) fail(what string) {
 	r.b = nil
 }
 
-// take gives the next n bytes.
-func (r *cursor) take(n int) []byte {
+// bytes gives the next n bytes.
+func (r *cursor) bytes(n int) []byte {
 	if n < 0 || n > len(r.b) {
 		r.fail("it ends too early")
 		return nil
@@ -251,7 +251,7 @@ func (r *cursor) take(n int) []byte {
 
 // flags gives a byte in which no other bits than these may be set.
 func (r *cursor) flags(known byte) byte {
-	b := r.take(1)
+	b := r.bytes(1)
 	if len(b) == 0 || b[0]&^known != 0 {
 		r.fail("unknown flags")
 		return 0
@@ -260,7 +260,7 @@ func (r *cursor) flags(known byte) byte {
 }
 
 func (r *cursor) id() uint64 {
-	if b := r.take(8); b != nil {
+	if b := r.bytes(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
@@ -288,7 +288,7 @@ func (r *cursor) bounded(most uint64) int {
 
 // cbor fills what into points to.
 func (r *cursor) cbor(into any) {
-	raw := r.take(r.bounded(uint64(len(r.b))))
+	raw := r.bytes(r.bounded(uint64(len(r.b))))
 	if r.wrong == nil {
 		r.wrong = Decode(raw, into)
 	}
@@ -307,7 +307,7 @@ func (r *cursor) pass(present, noGrad bool) *PassInfo {
 		p.Tensors = make([]TensorInfo, n)
 	}
 	for i := range p.Tensors {
-		kind := r.take(1)
+		kind := r.bytes(1)
 		if r.wrong != nil {
 			break
 		}

@@ -91,8 +91,8 @@ func (cl *Client) pause(k *call, d time.Duration) error {
 	}
 }
 
-// run does f on a connection, and again on another as long as that is safe and there is time.
-func (cl *Client) run(k *call, f func(*link) error) error {
+// withRetry does f on a connection, and again on another as long as that is safe and there is time.
+func (cl *Client) withRetry(k *call, f func(*link) error) error {
 	var r retry
 	var last error // why the try before did not do it
 	for start := k.start; ; start = time.Now() {
@@ -121,10 +121,10 @@ func (cl *Client) run(k *call, f func(*link) error) error {
 	}
 }
 
-// wait is run of what may say errNotYet.
-func (cl *Client) wait(k *call, f func(l *link, turn int) error) (err error) {
+// waitAnswer is run of what may say errNotYet.
+func (cl *Client) waitAnswer(k *call, f func(l *link, turn int) error) (err error) {
 	for turn := 0; ; turn++ {
-		if err = cl.run(k, func(l *link) error { return f(l, turn) }); !errors.Is(err, errNotYet) {
+		if err = cl.withRetry(k, func(l *link) error { return f(l, turn) }); !errors.Is(err, errNotYet) {
 			return err
 		}
 	}
@@ -136,7 +136,7 @@ const briefly = time.Second
 // try does f on one connection and says what became of it. The connection is kept for others if
 // nothing is left to be read on it.
 func (cl *Client) try(k *call, start time.Time, f func(*link) error) outcome {
-	l, err := cl.take(k)
+	l, err := cl.acquire(k)
 	if err != nil {
 		return cl.explain(k, outcome{err: err})
 	}
@@ -147,7 +147,7 @@ func (cl *Client) try(k *call, start time.Time, f func(*link) error) outcome {
 	switch {
 	case err == nil || l.settled:
 		cl.put(l)
-	case l.owed != nil && cl.settle(l):
+	case l.owed != nil && cl.drainLink(l):
 	default:
 		cl.drop(l)
 	}

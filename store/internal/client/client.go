@@ -133,7 +133,7 @@ func Dial(c context.Context, cfg Config) (*Client, error) {
 	cl.watches.init(cl)
 	k, err := cl.begin(c, "dial")
 	if err == nil {
-		err = k.fail(cl.join(k))
+		err = k.fail(cl.connectFirst(k))
 	}
 	if err != nil {
 		cl.Close()
@@ -142,9 +142,9 @@ func Dial(c context.Context, cfg Config) (*Client, error) {
 	return cl, nil
 }
 
-// join makes the first connection and tells the others about it.
-func (cl *Client) join(k *call) error {
-	if err := cl.run(k, func(*link) error { return nil }); err != nil {
+// connectFirst makes the first connection and tells the others about it.
+func (cl *Client) connectFirst(k *call) error {
+	if err := cl.withRetry(k, func(*link) error { return nil }); err != nil {
 		switch {
 		case errors.Is(err, kv.ErrTimeout):
 			err = unreachable(err)
@@ -188,7 +188,7 @@ func (cl *Client) Close() error {
 		_ = l.nc.Close()
 	}
 	cl.mu.Unlock()
-	cl.watches.end(kv.ErrClosed)
+	cl.watches.shutDown(kv.ErrClosed)
 	cl.wg.Wait()
 	return nil
 }
@@ -197,8 +197,8 @@ func (cl *Client) Close() error {
 // it.
 const idleCheck = 5 * time.Millisecond
 
-// take gives an idle connection or a new one.
-func (cl *Client) take(k *call) (*link, error) {
+// acquire gives an idle connection or a new one.
+func (cl *Client) acquire(k *call) (*link, error) {
 	for {
 		cl.mu.Lock()
 		n := len(cl.idle)
@@ -262,9 +262,9 @@ func (cl *Client) dropIdle() {
 	cl.idle = nil
 }
 
-// settle keeps l, whose operation was over before its answer: that is read while nobody waits for
-// it, after a wait was taken back. It says whether there is room for l.
-func (cl *Client) settle(l *link) bool {
+// drainLink keeps l, whose operation was over before its answer: that is read while nobody waits
+// for it, after a wait was taken back. It says whether there is room for l.
+func (cl *Client) drainLink(l *link) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.life.Err() != nil || len(cl.idle)+cl.due >= cl.cfg.MaxIdle {

@@ -64,7 +64,7 @@ func (cl *Client) connect(k *call) (*link, error) {
 	cl.mu.Unlock()
 	var last error
 	for _, way := range ways {
-		l, greeted, err := cl.open(k, way)
+		l, greeted, err := cl.dialAs(k, way)
 		if err == nil {
 			cl.mu.Lock()
 			cl.ways = []greeting{way}
@@ -78,8 +78,8 @@ func (cl *Client) connect(k *call) (*link, error) {
 	return nil, last
 }
 
-// open makes a connection. greeted says that the server accepted it.
-func (cl *Client) open(k *call, way greeting) (l *link, greeted bool, err error) {
+// dialAs makes a connection. greeted says that the server accepted it.
+func (cl *Client) dialAs(k *call, way greeting) (l *link, greeted bool, err error) {
 	c, cancel := context.WithDeadline(k.c, k.deadline)
 	defer cancel()
 	defer context.AfterFunc(cl.life, cancel)()

@@ -14,7 +14,7 @@ import (
 // ask is an operation of one command.
 func (cl *Client) ask(k *call, cmd state.Command) (state.Reply, error) {
 	var r state.Reply
-	err := cl.run(k, func(l *link) (err error) {
+	err := cl.withRetry(k, func(l *link) (err error) {
 		r, err = l.ask(cmd)
 		return err
 	})
@@ -91,7 +91,7 @@ func (cl *Client) fetch(c context.Context, name string, keys ...string) (values 
 			err = cl.pause(k, kv.PollEvery) // the wait ends at once where the key has a queue
 		}
 		if err == nil {
-			err = cl.wait(k, func(l *link, turn int) (err error) {
+			err = cl.waitAnswer(k, func(l *link, turn int) (err error) {
 				values, err = l.fetch(cmd, turn)
 				return err
 			})
@@ -143,7 +143,7 @@ func (cl *Client) MultiSet(c context.Context, pairs ...kv.Pair) error {
 	if err != nil {
 		return err
 	}
-	return k.fail(cl.run(k, func(l *link) error {
+	return k.fail(cl.withRetry(k, func(l *link) error {
 		if l.in.Dialect == wire.Dialect113 {
 			return l.setEach(cmd.Pairs)
 		}
@@ -164,7 +164,7 @@ func (cl *Client) Wait(c context.Context, keys ...string) error {
 	if err != nil {
 		return err
 	}
-	return k.fail(cl.wait(k, func(l *link, turn int) error {
+	return k.fail(cl.waitAnswer(k, func(l *link, turn int) error {
 		err := l.await(cmd.Keys, turn)
 		if err != nil || l.in.Own || l.in.Dialect != wire.Dialect22 {
 			return err
@@ -230,7 +230,7 @@ func (cl *Client) Pop(c context.Context, key string) ([]byte, error) {
 			err = cl.pause(k, kv.PollEvery) // the wait ends at once where the key has a value
 		}
 		if err == nil {
-			err = cl.run(k, func(l *link) (err error) {
+			err = cl.withRetry(k, func(l *link) (err error) {
 				value, popped, err = l.pop(cmd, round)
 				return err
 			})

@@ -216,7 +216,7 @@ func (l *link) askAll(cmds ...*state.Command) error {
 // count runs ask, which adds to the number at key. PyTorch's servers hang up where the value is no
 // number. own says whether a Weft server answered.
 func (cl *Client) count(k *call, key string, ask func(*link) (state.Reply, error)) (r state.Reply, own bool, err error) {
-	err = cl.run(k, func(l *link) (err error) {
+	err = cl.withRetry(k, func(l *link) (err error) {
 		own = l.in.Own
 		r, err = ask(l)
 		return err
@@ -266,7 +266,7 @@ func (cl *Client) barrier(k *call, cmd state.Command) error {
 		if err = cl.pause(k, kv.PollEvery); err != nil {
 			break
 		}
-		err = cl.run(k, func(l *link) error {
+		err = cl.withRetry(k, func(l *link) error {
 			value, err := l.look(cmd.Key)
 			if err == nil && value != nil {
 				n, err = kv.ParseDecimal(value)
@@ -361,7 +361,7 @@ func (cl *Client) supports(k *call, harmless ...*state.Command) error {
 		return nil
 	}
 	for tries := 0; !asked; tries++ {
-		err := cl.run(k, func(l *link) error {
+		err := cl.withRetry(k, func(l *link) error {
 			if l.in.Own {
 				return nil
 			}

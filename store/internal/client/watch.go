@@ -61,7 +61,7 @@ func (cl *Client) Watch(c context.Context, key string) (*kv.Watch, error) {
 		ws.remove(cmd.Key, me)
 	})
 	me.send, me.end = send, func(err error) { end(k.fail(err)) }
-	w, err := ws.add(cmd.Key, me)
+	w, err := ws.subscribe(cmd.Key, me)
 	close(added)
 	if err == nil {
 		t := time.NewTimer(time.Until(k.deadline))
@@ -93,7 +93,7 @@ func (ws *watches) late(k *call) error {
 	return k.over()
 }
 
-func (ws *watches) add(key string, l *listener) (*watched, error) {
+func (ws *watches) subscribe(key string, l *listener) (*watched, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.cl.life.Err() != nil {
@@ -109,7 +109,7 @@ func (ws *watches) add(key string, l *listener) (*watched, error) {
 	ws.many++
 	if !ws.running {
 		ws.running = true
-		ws.cl.wg.Go(ws.run)
+		ws.cl.wg.Go(ws.keepOpen)
 	}
 	ws.askLocked()
 	ws.nudge()
@@ -150,8 +150,8 @@ func (ws *watches) nudge() {
 	}
 }
 
-// end is for a client that is closed.
-func (ws *watches) end(err error) {
+// shutDown is for a client that is closed.
+func (ws *watches) shutDown(err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.endLocked(err)
@@ -165,7 +165,7 @@ func (ws *watches) endLocked(err error) {
 
 // failLocked ends the watches of one key.
 func (ws *watches) failLocked(key string, w *watched, err error) {
-	w.open(err)
+	w.markReady(err)
 	for l := range w.listeners {
 		l.end(err)
 	}
@@ -173,8 +173,8 @@ func (ws *watches) failLocked(key string, w *watched, err error) {
 	delete(ws.keys, key)
 }
 
-// run keeps the connection until nothing is watched.
-func (ws *watches) run() {
+// keepOpen keeps the connection until nothing is watched.
+func (ws *watches) keepOpen() {
 	for fails := 0; ; fails++ {
 		began := time.Now()
 		err := ws.session()
@@ -288,11 +288,11 @@ func (ws *watches) listen(l *link) error {
 		if err != nil {
 			return err
 		}
-		ws.take(next, r)
+		ws.dispatch(next, r)
 	}
 }
 
-func (ws *watches) take(asked watchQuestion, r state.Reply) {
+func (ws *watches) dispatch(asked watchQuestion, r state.Reply) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if r.Op == state.OpNews {

@@ -30,7 +30,7 @@ func newWatched(key string) *watched {
 	return &watched{key: key, listeners: map[*listener]struct{}{}, ready: make(chan struct{})}
 }
 
-func (w *watched) tell(ch kv.Change) {
+func (w *watched) notify(ch kv.Change) {
 	for l := range w.listeners {
 		own := ch
 		own.Old, own.New = bytes.Clone(ch.Old), bytes.Clone(ch.New)
@@ -41,14 +41,14 @@ func (w *watched) tell(ch kv.Change) {
 // found takes in which value there is: nil where none. What changed unseen is told as one change.
 func (w *watched) found(value []byte) {
 	if w.known && !same(w.value, value) {
-		w.tell(kv.Change{Kind: kindOf(w.value, value), Key: w.key, Old: w.value, New: value, Dropped: -1})
+		w.notify(kv.Change{Kind: kindOf(w.value, value), Key: w.key, Old: w.value, New: value, Dropped: -1})
 	}
 	w.known, w.stale, w.value = true, false, value
-	w.open(nil)
+	w.markReady(nil)
 }
 
-// open lets those go on who wait for the watch.
-func (w *watched) open(err error) {
+// markReady lets those go on who wait for the watch.
+func (w *watched) markReady(err error) {
 	select {
 	case <-w.ready:
 	default:
@@ -67,10 +67,10 @@ func (w *watched) heard(r state.Reply) {
 		after = nil
 	}
 	if w.known && w.stale && !same(w.value, before) {
-		w.tell(kv.Change{Kind: kindOf(w.value, before), Key: w.key, Old: w.value, New: before, Dropped: -1})
+		w.notify(kv.Change{Kind: kindOf(w.value, before), Key: w.key, Old: w.value, New: before, Dropped: -1})
 	}
 	if w.known { // else its value at the beginning is still to be found, and whoever listens is not told of changes before
-		w.tell(kv.Change{Kind: kindOf(before, after), Key: w.key, Old: before, New: after})
+		w.notify(kv.Change{Kind: kindOf(before, after), Key: w.key, Old: before, New: after})
 		w.value, w.stale = after, false
 	}
 }

@@ -165,11 +165,11 @@ func (f *File) count(key string, by int64) (int64, error) {
 // Close implements Store. With a WorldSize it counts this client out and, as the last, removes the
 // file.
 func (f *File) Close() (err error) {
-	f.once.Do(func() { err = f.close() })
+	f.once.Do(func() { err = f.leaveFile() })
 	return err
 }
 
-func (f *File) close() (err error) {
+func (f *File) leaveFile() (err error) {
 	if f.cfg.WorldSize > 0 || f.counted {
 		var o *kv.Operation
 		if o, err = f.base.Begin(context.Background(), "close"); err == nil {

@@ -91,7 +91,7 @@ func (f *File) replay(cmd state.Command) error {
 	f.changes = f.changes[:0]
 	for _, r := range out {
 		if r.To != others {
-			f.tell(r)
+			f.replyTo(r)
 		} else if r.Err != nil {
 			return r.Err
 		}
@@ -116,7 +116,7 @@ func (f *File) resume() {
 	for _, id := range slices.Sorted(maps.Keys(f.visits)) {
 		cmd := f.visits[id].cmd
 		for _, r := range f.state.Apply(id, cmd, nil) {
-			f.tell(r)
+			f.replyTo(r)
 		}
 		if cmd.Op != state.OpWatch {
 			continue
@@ -132,7 +132,7 @@ func (f *File) resume() {
 		case string(old) == string(value):
 			continue
 		}
-		f.tell(news)
+		f.replyTo(news)
 	}
 }
 
@@ -155,7 +155,7 @@ func (f *File) apply(id state.ClientID, cmd state.Command) (own state.Reply, ans
 		if r.To == id && r.Op == cmd.Op {
 			own, answered = r, true
 		} else {
-			f.tell(r)
+			f.replyTo(r)
 		}
 	}
 	return own, answered, own.Err
@@ -193,8 +193,8 @@ func (f *File) appendChange(b []byte, cmd state.Command) []byte {
 	return appendRecord(b, cmd.Key, cmd.Value)
 }
 
-// tell gives a visit its answer, or news.
-func (f *File) tell(r state.Reply) {
+// replyTo gives a visit its answer, or news.
+func (f *File) replyTo(r state.Reply) {
 	if v, there := f.visits[r.To]; there && v.hear(r) {
 		f.dropLocked(r.To)
 	}
@@ -203,7 +203,7 @@ func (f *File) tell(r state.Reply) {
 func (f *File) tellAll(r state.Reply) {
 	for id := range f.visits {
 		r.To = id
-		f.tell(r)
+		f.replyTo(r)
 	}
 }
 

@@ -70,7 +70,7 @@ func NewWatch(c context.Context, release func()) (w *Watch, send func(Change), e
 	c, over := context.WithCancelCause(c)
 	out := make(chan Change)
 	w = &Watch{C: out, over: over, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	go w.run(c, out, release)
+	go w.forward(c, out, release)
 	return w, w.send, w.end
 }
 
@@ -88,7 +88,7 @@ func (w *Watch) Err() error {
 	return w.err
 }
 
-func (w *Watch) run(c context.Context, out chan<- Change, release func()) {
+func (w *Watch) forward(c context.Context, out chan<- Change, release func()) {
 	err := w.deliver(c, out)
 	release()
 	w.over(nil)
@@ -101,7 +101,7 @@ func (w *Watch) run(c context.Context, out chan<- Change, release func()) {
 
 func (w *Watch) deliver(c context.Context, out chan<- Change) error {
 	for {
-		ch, there, ended := w.take()
+		ch, there, ended := w.poll()
 		switch {
 		case there:
 			select {
@@ -121,7 +121,7 @@ func (w *Watch) deliver(c context.Context, out chan<- Change) error {
 	}
 }
 
-func (w *Watch) take() (ch Change, there bool, ended error) {
+func (w *Watch) poll() (ch Change, there bool, ended error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) == 0 {

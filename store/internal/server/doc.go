@@ -10,11 +10,12 @@
 // # Who is served
 //
 // PyTorch's protocol has neither authentication nor encryption. With TLS, who completes the
-// handshake is a member. Who speaks plain text, told by the first byte on the same port, is a guest.
-// Guests have a key space of their own (space.go): they neither see nor change anything of the
-// members', nor take their memory. Plain text is taken from this host's processes of the server's
-// own user, and of root, unless [Plain] says otherwise. Loopback alone proves nothing, as any user
-// of a host can connect to it. Without TLS, a server that listens beyond loopback takes everybody.
+// handshake is a member. Who speaks plain text, told by the first byte on the same port, is a
+// guest. Guests have a key space of their own (space.go): they neither see nor change anything of
+// the members', nor take their memory. Plain text is taken from this host's processes of the
+// server's own user, and of root, unless [Plain] says otherwise. Loopback alone proves nothing, as
+// any user of a host can connect to it. Without TLS, a server that listens beyond loopback takes
+// everybody.
 //
 // Who connects and proves nothing, by a whole command or a handshake, is closed after five seconds
 // if it is none of the server's own user's, and before that if its place is needed. So silent

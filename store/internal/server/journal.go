@@ -16,9 +16,9 @@ import (
 )
 
 // JournalConfig says where a server keeps what it has to know after a crash. The zero value keeps
-// nothing. Whatever anybody has heard of a change is in the journal first, and a server started anew
-// with that file has it. Clients connect again, and their waits go on. Who waited or watched is not
-// in it.
+// nothing. Whatever anybody has heard of a change is in the journal first, and a server started
+// anew with that file has it. Clients connect again, and their waits go on. Who waited or watched
+// is not in it.
 type JournalConfig struct {
 	Path   string         // of the file, which is made if it does not exist
 	Sync   journal.Policy // when a change is brought to the disk: by default before anybody hears of it

@@ -80,16 +80,16 @@ func (p *peer) speak(w wire.Protocol) error {
 	return err
 }
 
-// add queues a reply, unless none is sent to such a command, and says whether somebody should call
-// write for it. An error means that the client has broken a rule. cause is the command, this
+// enqueue queues a reply, unless none is sent to such a command, and says whether somebody should
+// call write for it. An error means that the client has broken a rule. cause is the command, this
 // client's or another's. The reply is written after that record of the journal is safe.
-func (p *peer) add(r state.Reply, cause state.Op, after uint64) (call bool, err error) {
+func (p *peer) enqueue(r state.Reply, cause state.Op, after uint64) (call bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
 		return false, nil
 	}
-	if send, err := p.say.Settle(&r, cause); !send {
+	if send, err := p.say.Adapt(&r, cause); !send {
 		return false, err
 	}
 	p.after = max(p.after, after)

@@ -37,7 +37,7 @@ func (s *Server) serve(p *peer) {
 		s.counters.broken++
 	}
 	s.mu.Unlock()
-	s.tell(others)
+	s.flushOthers(others)
 	p.bye(broke)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,11 +58,11 @@ func (s *Server) serve(p *peer) {
 }
 
 func (s *Server) converse(p *peer) error {
-	in, err := s.open(p)
+	in, err := s.identify(p)
 	if err != nil {
 		return err
 	}
-	in.Took = func(bytes int) error { return s.take(p, bytes) }
+	in.Took = func(bytes int) error { return s.reserve(p, bytes) }
 	if err := in.Greeting(s.cfg.Dialect); err != nil {
 		return p.overdue(err)
 	}
@@ -79,20 +79,20 @@ func (s *Server) converse(p *peer) error {
 		if err == nil {
 			err = s.handle(p, in, &cmd)
 		} else if in.Own && wire.BrokeRule(err) {
-			_, _ = p.add(state.Reply{To: p.id, Op: cmd.Op, Err: err}, cmd.Op, 0) // the last it hears
+			_, _ = p.enqueue(state.Reply{To: p.id, Op: cmd.Op, Err: err}, cmd.Op, 0) // the last it hears
 		}
 		if err != nil {
 			return err
 		}
 		if p.holds > 0 {
-			_ = s.take(p, 0)
+			_ = s.reserve(p, 0)
 		}
 	}
 }
 
-// open finds out whether the client speaks TLS, and with that which keys it sees. It refuses who
-// has to and does not.
-func (s *Server) open(p *peer) (*wire.Decoder, error) {
+// identify finds out whether the client speaks TLS, and with that which keys it sees. It refuses
+// who has to and does not.
+func (s *Server) identify(p *peer) (*wire.Decoder, error) {
 	in := wire.NewDecoder(p, wire.Protocol{}, s.limits)
 	plain := s.takesPlain(p.owner)
 	if plain != nil && s.cfg.TLS == nil {
@@ -177,9 +177,9 @@ func (r *resumed) Read(b []byte) (int, error) {
 	return r.Conn.Read(b)
 }
 
-// take counts what a half-read command holds in all, and refuses it when those of all clients of a
-// space hold too much.
-func (s *Server) take(p *peer, bytes int) error {
+// reserve counts what a half-read command holds in all, and refuses it when those of all clients of
+// a space hold too much.
+func (s *Server) reserve(p *peer, bytes int) error {
 	total := p.space.arriving.Add(int64(bytes - p.holds))
 	p.holds = bytes
 	if bytes > 0 && total > int64(s.limits.Memory) {
@@ -194,10 +194,10 @@ func (s *Server) handle(p *peer, in *wire.Decoder, cmd *state.Command) error {
 	case cmd.Op == state.OpValidate:
 		return nil
 	case cmd.Op == state.OpPing:
-		_, err := p.add(state.Reply{To: p.id, Op: state.OpPing, N: cmd.Delta}, state.OpPing, 0)
+		_, err := p.enqueue(state.Reply{To: p.id, Op: state.OpPing, N: cmd.Delta}, state.OpPing, 0)
 		return err
 	case in.AsksOwnMode(cmd) && !in.Own:
-		if _, err := p.add(state.Reply{To: p.id, Op: state.OpCheck, OK: true}, state.OpCheck, 0); err != nil {
+		if _, err := p.enqueue(state.Reply{To: p.id, Op: state.OpCheck, OK: true}, state.OpCheck, 0); err != nil {
 			return err
 		}
 		in.Own = true
@@ -208,7 +208,7 @@ func (s *Server) handle(p *peer, in *wire.Decoder, cmd *state.Command) error {
 	if err == nil && (len(others) > 0 || p.full()) {
 		err = p.flush() // first, as who asked should not wait until all others have heard of it
 	}
-	s.tell(others)
+	s.flushOthers(others)
 	return err
 }
 
@@ -229,7 +229,7 @@ func (s *Server) apply(p *peer, cmd *state.Command) (others []*peer, failed erro
 func (s *Server) queue(p *peer, cause state.Op, after uint64) (others []*peer, failed error) {
 	for _, r := range s.replies {
 		to := s.peers[r.To]
-		call, err := to.add(r, cause, after)
+		call, err := to.enqueue(r, cause, after)
 		switch {
 		case err != nil && to == p:
 			failed = err
@@ -277,9 +277,9 @@ func (s *Server) written() uint64 {
 // many is how many clients one goroutine writes to.
 const many = 64
 
-// tell has the replies of others written. A crowd is told by goroutines, so that who caused it can
-// go on.
-func (s *Server) tell(others []*peer) {
+// flushOthers has the replies of others written. A crowd is told by goroutines, so that who caused
+// it can go on.
+func (s *Server) flushOthers(others []*peer) {
 	if len(others) <= many {
 		s.write(others)
 		return

@@ -28,7 +28,7 @@ func (s *State) barrier(answer Reply, cmd Command, out []Reply) []Reply {
 	out = s.change(answer, cmd, count, out)
 	if stays {
 		out = append(out[:before], out[before+1:]...) // not yet
-		s.wait(answer, lineBarrier, []string{at}, 1)
+		s.enqueueWaiter(answer, lineBarrier, []string{at}, 1)
 	}
 	if n >= cmd.Delta {
 		out = s.serve(lineBarrier, at, all, out)
@@ -49,7 +49,7 @@ func (s *State) reach(answer Reply, cmd Command, out []Reply) []Reply {
 	if answer.Err = s.roomToWait(at); answer.Err != nil {
 		return append(out, answer)
 	}
-	s.wait(answer, lineBarrier, at, 1)
+	s.enqueueWaiter(answer, lineBarrier, at, 1)
 	return out
 }
 

@@ -16,7 +16,7 @@ func (q *queue) len() int {
 // all is what is in it, oldest first.
 func (q *queue) all() [][]byte { return q.items[q.head:] }
 
-func (q *queue) take() []byte {
+func (q *queue) popFront() []byte {
 	v := q.items[q.head]
 	q.items[q.head] = nil
 	if q.head++; q.head > len(q.items)/2 { // each item is moved once at most
@@ -81,7 +81,7 @@ func (s *State) call(key string, out []Reply) []Reply {
 // pop takes the oldest of a queue that is not empty.
 func (s *State) pop(key string) []byte {
 	q := s.queues[key]
-	v := q.take()
+	v := q.popFront()
 	s.bytes -= len(v) + EntryBytes
 	if q.len() == 0 {
 		delete(s.queues, key)

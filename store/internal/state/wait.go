@@ -141,7 +141,7 @@ func (s *State) await(answer Reply, cmd Command, out []Reply) []Reply {
 	if answer.Err = s.roomToWait(keys); answer.Err != nil {
 		return append(out, answer)
 	}
-	s.wait(answer, kind, keys, len(missing))
+	s.enqueueWaiter(answer, kind, keys, len(missing))
 	return out
 }
 
@@ -166,8 +166,8 @@ func (s *State) roomToWait(keys []string) error {
 	return s.room(more)
 }
 
-// wait puts a client in the lines at keys.
-func (s *State) wait(answer Reply, kind lineKind, keys []string, missing int) {
+// enqueueWaiter puts a client in the lines at keys.
+func (s *State) enqueueWaiter(answer Reply, kind lineKind, keys []string, missing int) {
 	c := s.guest(answer.To)
 	c.op, c.missing = answer.Op, missing
 	if kind == lineFetch {

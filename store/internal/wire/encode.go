@@ -164,10 +164,10 @@ func (e *Encoder) arguments(cmd state.Command) {
 	}
 }
 
-// Settle says whether a reply is sent, and changes what the dialect puts in other words. An error
+// Adapt says whether a reply is sent, and changes what the dialect puts in other words. An error
 // is for what it has no word for: then the connection is closed. cause is the command that led to
 // the reply, another client's perhaps.
-func (w Protocol) Settle(r *state.Reply, cause state.Op) (send bool, err error) {
+func (w Protocol) Adapt(r *state.Reply, cause state.Op) (send bool, err error) {
 	if r.Err == nil && r.Op == state.OpMultiGet && !r.OK {
 		r.Err = kv.ErrNoKey
 	}

@@ -52,7 +52,7 @@ func newChannel(env lane.Env, conns []net.Conn) *channel {
 	for _, conn := range conns {
 		s := &stripe{conn: conn}
 		h.stripes = append(h.stripes, s)
-		go h.write(s)
+		go h.sendBlocks(s)
 		go h.read(s)
 	}
 	return h

@@ -106,8 +106,8 @@ func (t *outgoing) quietLocked() {
 	close(t.done)
 }
 
-// take waits for a block to send. false: the channel has ended.
-func (h *channel) take() (t *outgoing, block uint64, ok bool) {
+// nextBlock waits for a block to send. false: the channel has ended.
+func (h *channel) nextBlock() (t *outgoing, block uint64, ok bool) {
 	h.mu.Lock()
 	defer h.unlock()
 	for len(h.ready) == 0 {
@@ -142,14 +142,14 @@ func (t *outgoing) taken(err error) {
 	}
 }
 
-// write sends blocks on a stripe. A block is copied first, so that a tensor is free as soon as its
-// last one has been, however long the network takes, and whoever gives up need not wait; next to
-// the encryption the copy costs little.
-func (h *channel) write(s *stripe) {
+// sendBlocks sends blocks on a stripe. A block is copied first, so that a tensor is free as soon as
+// its last one has been, however long the network takes, and whoever gives up need not wait; next
+// to the encryption the copy costs little.
+func (h *channel) sendBlocks(s *stripe) {
 	var stage []byte
 	polite := courtesy{frames: h.env.Frames}
 	for {
-		t, block, ok := h.take()
+		t, block, ok := h.nextBlock()
 		if !ok {
 			return
 		}

@@ -279,11 +279,11 @@ func (h *channel) openLocked(w word) error {
 	h.inboxes[w.a] = nil
 	handle := bytes.Clone(w.more[nameSize:])
 	h.copying.Add(1)
-	go h.open(peers, w.a, w.b, handle)
+	go h.register(peers, w.a, w.b, handle)
 	return nil
 }
 
-func (h *channel) open(peers []accelerator, number, size uint64, handle []byte) {
+func (h *channel) register(peers []accelerator, number, size uint64, handle []byte) {
 	defer h.copying.Done()
 	box := &inbox{bytes: size}
 	var failure error

@@ -205,7 +205,7 @@ func (h *channel) pull(c context.Context, t *incoming, spans []lane.Span, bytes 
 		var by []opened
 		var err error = wire.FrameErr("piece", fmt.Sprintf("at most %d bytes", bytes-at), "%d", w.c)
 		if int64(w.c) <= bytes-at {
-			by, err = h.read(box, w, spans, at)
+			by, err = h.requestCopies(box, w, spans, at)
 		}
 		h.release(by, w)
 		if err != nil {
@@ -217,8 +217,8 @@ func (h *channel) pull(c context.Context, t *incoming, spans []lane.Span, bytes 
 	return nil
 }
 
-// read asks for the copies of a piece, and says which devices make them.
-func (h *channel) read(box *inbox, w word, spans []lane.Span, at int64) (by []opened, err error) {
+// requestCopies asks for the copies of a piece, and says which devices make them.
+func (h *channel) requestCopies(box *inbox, w word, spans []lane.Span, at int64) (by []opened, err error) {
 	off := uintptr(w.b & offsetMask)
 	err = lane.Each(spans, at, int(w.c), func(buf *device.Buffer, to, n int) error {
 		o := box.by(buf.Device())

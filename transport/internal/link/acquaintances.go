@@ -38,7 +38,7 @@ func (a *acquaintances) has(host string) bool {
 	return ok
 }
 
-func (a *acquaintances) add(host string) {
+func (a *acquaintances) remember(host string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, ok := a.hosts[host]; ok {
@@ -58,6 +58,6 @@ func (a *acquaintances) add(host string) {
 func (n *network) Acquaint(addr string) {
 	host, _, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err == nil && ip != nil && !ip.IsUnspecified() {
-		n.known.add(places.AccountOf(&net.UDPAddr{IP: ip}))
+		n.known.remember(places.AccountOf(&net.UDPAddr{IP: ip}))
 	}
 }

@@ -171,7 +171,7 @@ func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
 	}
 	select {
 	case <-conn.HandshakeComplete():
-		g.known.add(places.AccountOf(conn.RemoteAddr()))
+		g.known.remember(places.AccountOf(conn.RemoteAddr()))
 		h.leave()
 		return true
 	case <-conn.Context().Done():

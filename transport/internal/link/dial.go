@@ -40,7 +40,7 @@ func (n *network) Dial(c context.Context, addr string) (wire.Link, error) {
 	var e *wire.Error
 	switch {
 	case err == nil:
-		n.known.add(places.AccountOf(link.Conn.RemoteAddr()))
+		n.known.remember(places.AccountOf(link.Conn.RemoteAddr()))
 		return link, nil
 	case errors.As(err, &e) && errors.Is(e.Err, wire.ErrUnreachable) && n.crowds.lately(time.Now(), addr):
 		e.Err = wire.ErrBusy

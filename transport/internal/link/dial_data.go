@@ -17,7 +17,7 @@ func (n *network) dialData(c context.Context, s *socket, link *quic.Conn) (*quic
 	if err != nil {
 		return nil, err
 	}
-	if !s.join() {
+	if !s.acquire() {
 		return nil, wire.ErrClosed
 	}
 	conn, err := s.tr.Dial(c, link.RemoteAddr(), identity.TLSConfig(n.cfg.Identity, quicstream.ALPN), n.quicConfig(-1))

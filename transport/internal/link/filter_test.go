@@ -282,7 +282,7 @@ func TestInACrowdMembersAloneAreAnswered(t *testing.T) {
 			d.ignores("127.0.0.2", datagram, "127.0.0.3", member)
 			d.ignores("127.0.0.2", datagram, "127.0.0.3", withToken(member))
 		}
-		d.net.known.add("127.0.0.2") // which is no mark
+		d.net.known.remember("127.0.0.2") // which is no mark
 	}
 }
 
@@ -299,7 +299,7 @@ func TestWhereMembersHaveNoMarksASpentHostIsNotAnswered(t *testing.T) {
 	for _, datagram := range [][]byte{dial, withToken(dial), otherVersion(dial)} {
 		d.ignores("127.0.0.2", datagram, "127.0.0.3", dial)
 	}
-	d.net.known.add("127.0.0.2")
+	d.net.known.remember("127.0.0.2")
 	d.answers("127.0.0.2", dial) // members are there
 }
 

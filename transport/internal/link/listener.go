@@ -55,7 +55,7 @@ func (l *Listener) greet(c context.Context) {
 		if err != nil {
 			return
 		}
-		if !l.sock.join() {
+		if !l.sock.acquire() {
 			return // the socket was closed under the listener, by a failure of the system
 		}
 		context.AfterFunc(conn.Context(), l.sock.leave)
@@ -155,7 +155,7 @@ func (l *Listener) Close() error {
 		}
 		l.drain()
 		for _, s := range l.lanes {
-			s.close()
+			s.discard()
 		}
 		l.sock.leave()
 	})

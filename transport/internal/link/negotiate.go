@@ -24,7 +24,7 @@ type servedLane struct {
 	why    string
 }
 
-func (s servedLane) close() {
+func (s servedLane) discard() {
 	if s.server != nil {
 		s.server.Close()
 	}

@@ -201,7 +201,7 @@ func (n *network) dialSocket(c context.Context, to *net.UDPAddr) (*socket, error
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if s := n.dials[family]; s != nil && s.join() {
+	if s := n.dials[family]; s != nil && s.acquire() {
 		return s, nil
 	}
 	pc, err := n.bind(c, family, ":0")

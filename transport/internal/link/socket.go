@@ -33,8 +33,8 @@ func newSocket(pc net.PacketConn, ids quic.ConnectionIDGenerator, g *gate) *sock
 	return s
 }
 
-// join adds a use; false when the socket is closed already.
-func (s *socket) join() bool {
+// acquire adds a use; false when the socket is closed already.
+func (s *socket) acquire() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.uses == 0 {

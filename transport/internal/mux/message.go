@@ -65,7 +65,7 @@ func (s *stream) sendError(c context.Context, err error) error {
 
 // sendBeside sends a message whose tensors go by a channel.
 func (s *stream) sendBeside(c context.Context, box *[]byte, m *wire.Message, payload int64) error {
-	t, code, err := s.link.begin(m.Tensors, payload)
+	t, code, err := s.link.chooseChannel(m.Tensors, payload)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func (s *stream) sendBeside(c context.Context, box *[]byte, m *wire.Message, pay
 	return t.Deliver(c)
 }
 
-// begin finds a channel for tensors.
-func (l *Session) begin(ts []wire.Tensor, payload int64) (lane.Transfer, byte, error) {
+// chooseChannel finds a channel for tensors.
+func (l *Session) chooseChannel(ts []wire.Tensor, payload int64) (lane.Transfer, byte, error) {
 	t, code, err := l.beginBut(nil, ts, payload)
 	if err == nil && code != wire.LaneCode(wire.LaneCUDA) && slices.ContainsFunc(ts, lane.Between) {
 		l.passed.Add(1)

@@ -120,7 +120,7 @@ func (l *Session) unwritten(err error) {
 const lastWords = 2 * time.Second
 
 // Start begins to read. All channels have been added.
-func (l *Session) Start() { go l.read() }
+func (l *Session) Start() { go l.readLoop() }
 
 // Channel finds the channel of a lane, by its code; nil where there is none.
 func (l *Session) Channel(code byte) lane.Channel {
@@ -235,7 +235,7 @@ func (l *Session) End(err error) {
 	clear(l.streams)
 	l.mu.Unlock()
 	l.cancel(err)
-	l.out.end(err)
+	l.out.failWith(err)
 	for _, h := range l.channels {
 		h.Close(err)
 	}

@@ -94,7 +94,7 @@ func (o *outbox) kickLocked(crowded bool) {
 		tooMuch := len(o.buf) > backlogEnd
 		o.mu.Unlock()
 		if tooMuch {
-			o.end(errNotRead)
+			o.failWith(errNotRead)
 		}
 		return
 	}
@@ -109,7 +109,7 @@ func (o *outbox) kickLocked(crowded bool) {
 	n, err := o.conduit.TryWrite(b)
 	o.count.Sent.Add(uint64(n))
 	if err != nil {
-		o.end(err)
+		o.failWith(err)
 		return
 	}
 	if n < len(b) {
@@ -152,7 +152,7 @@ func (o *outbox) flush(b []byte, crowded bool) {
 			n, err := o.conduit.Write(b)
 			o.count.Sent.Add(uint64(n))
 			if err != nil {
-				o.end(err)
+				o.failWith(err)
 				return
 			}
 		}
@@ -173,8 +173,8 @@ func (o *outbox) flush(b []byte, crowded bool) {
 	}
 }
 
-// end makes further chunks fail, and wakes who waits.
-func (o *outbox) end(err error) {
+// failWith makes further chunks fail, and wakes who waits.
+func (o *outbox) failWith(err error) {
 	o.mu.Lock()
 	first := o.err == nil
 	if first {
@@ -187,7 +187,7 @@ func (o *outbox) end(err error) {
 	}
 	o.mu.Unlock()
 	if first {
-		o.fail(err)
+		o.failWith(err)
 	}
 }
 

@@ -14,14 +14,14 @@ import (
 
 const readAhead = 64 << 10
 
-// read takes chunks off the conduit until it fails.
-func (l *Session) read() {
+// readLoop takes chunks off the conduit until it fails.
+func (l *Session) readLoop() {
 	r := bufio.NewReaderSize(counted{l.Conduit, l.Count}, readAhead)
 	var fixed [chunkSize]byte
 	for {
 		h, err := readChunk(r, &fixed)
 		if err == nil {
-			err = l.take(h, r)
+			err = l.handleChunk(h, r)
 		}
 		switch {
 		case err == nil:
@@ -47,8 +47,8 @@ func (r counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// take does what a chunk says, and reads its body.
-func (l *Session) take(h chunk, r *bufio.Reader) error {
+// handleChunk does what a chunk says, and reads its body.
+func (l *Session) handleChunk(h chunk, r *bufio.Reader) error {
 	if h.kind <= chunkCredit {
 		return l.takeForStream(h, r)
 	}

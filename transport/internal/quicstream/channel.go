@@ -144,7 +144,7 @@ func (t *transfer) Deliver(c context.Context) error {
 		cancel()
 	}
 	h.mu.Unlock()
-	err := h.verdict(c, t.write(c))
+	err := h.verdict(c, t.send(c))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.over, t.tensors, t.cancel = true, nil, nil
@@ -163,8 +163,8 @@ func (t *transfer) Deliver(c context.Context) error {
 	return &wire.Error{Op: "send to", Peer: h.conn.RemoteAddr().String(), Err: wire.ErrReset, Reason: "the peer does not want the tensors"}
 }
 
-// write waits for its turn and writes.
-func (t *transfer) write(c context.Context) error {
+// send waits for its turn and writes.
+func (t *transfer) send(c context.Context) error {
 	if t.early == 0 {
 		select {
 		case <-t.asked:
@@ -230,8 +230,8 @@ func (h *Channel) Control(b []byte) error {
 	return nil
 }
 
-// tell says a word of the transfer with that ticket. It fails only with the link.
-func (h *Channel) tell(what byte, id, n uint64) {
+// sendWord says a word of the transfer with that ticket. It fails only with the link.
+func (h *Channel) sendWord(what byte, id, n uint64) {
 	b := binary.LittleEndian.AppendUint64([]byte{what}, id)
 	_ = h.env.Say(binary.LittleEndian.AppendUint64(b, n))
 }

@@ -84,7 +84,7 @@ func (h *Channel) Fetch(c context.Context, ticket []byte, ts []wire.Tensor, plac
 	for i := range ts {
 		ts[i].Buf = nil
 	}
-	h.tell(wordRefuse, id, 0)
+	h.sendWord(wordRefuse, id, 0)
 	err = h.verdict(c, err)
 	var reset *quic.StreamError
 	switch {
@@ -128,7 +128,7 @@ func (h *Channel) stream(c context.Context, id uint64) (*quic.ReceiveStream, err
 		h.wanted[id] = want
 	}
 	h.mu.Unlock()
-	h.tell(wordAsk, id, 0)
+	h.sendWord(wordAsk, id, 0)
 	if s != nil {
 		return s, nil
 	}
@@ -170,5 +170,5 @@ func (h *Channel) Refuse(ticket []byte) {
 	if s != nil {
 		s.CancelRead(ResetCode)
 	}
-	h.tell(wordRefuse, id, 0)
+	h.sendWord(wordRefuse, id, 0)
 }

@@ -124,7 +124,7 @@ func (s *PendingConns) Admit(c context.Context, conn *quic.Conn) error {
 	if _, err := io.ReadFull(stream, b[:]); err != nil {
 		return err
 	}
-	st := s.take(b, bound)
+	st := s.match(b, bound)
 	if st == nil || st.link.Context().Err() != nil {
 		return fmt.Errorf("%w: it does not know the link that it names, or has one already", wire.ErrIdentity)
 	}
@@ -149,9 +149,9 @@ func (s *PendingConns) Admit(c context.Context, conn *quic.Conn) error {
 	return nil
 }
 
-// take finds the link of which a greeting proves to know the secret; nil where it does not, and
+// match finds the link of which a greeting proves to know the secret; nil where it does not, and
 // where the link has a data connection.
-func (s *PendingConns) take(greeting [greetingSize]byte, bound []byte) *pendingConn {
+func (s *PendingConns) match(greeting [greetingSize]byte, bound []byte) *pendingConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.has[[16]byte(greeting[:16])]

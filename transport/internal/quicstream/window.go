@@ -181,7 +181,7 @@ func (r *creditReader) Read(b []byte) (int, error) {
 
 func (r *creditReader) say() {
 	r.said = r.read
-	r.h.tell(wordRead, r.id, r.read)
+	r.h.sendWord(wordRead, r.id, r.read)
 }
 
 // LinkWindow is how many bytes may be on their way on all streams of a link.

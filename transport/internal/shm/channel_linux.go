@@ -47,7 +47,7 @@ func newChannel(env lane.Env, conn *net.UnixConn, copies bool) *channel {
 		env: env, conn: conn, copies: copies, loans: map[uint64]*device.Buffer{}, told: map[*device.Segment]*telling{},
 		maps: map[uint32]*mapping{}, bell: make(chan struct{}), fetched: map[uint64]int{}, revoked: lane.NewRefusedTickets(),
 	}
-	go h.read()
+	go h.readEntries()
 	return h
 }
 

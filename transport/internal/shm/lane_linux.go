@@ -49,11 +49,11 @@ func (l *maker) Join(c context.Context, with lane.Peer, answer []byte) (*lane.En
 	if err != nil {
 		return nil, err
 	}
-	return l.end(conns)
+	return l.makeEnd(conns)
 }
 
-// end makes an end of the lane of its two connections, which it takes over.
-func (l *maker) end(conns [meet.MaxRoles]*net.UnixConn) (*lane.End, error) {
+// makeEnd makes an end of the lane of its two connections, which it takes over.
+func (l *maker) makeEnd(conns [meet.MaxRoles]*net.UnixConn) (*lane.End, error) {
 	const room = 1 << 20 // the system may give less
 	_ = conns[roleFrames].SetWriteBuffer(room)
 	frames, err := eager.NewConn(conns[roleFrames], l.lookout)
@@ -85,7 +85,7 @@ func (s *server) Expect(with lane.Peer, offer []byte) ([]byte, func(context.Cont
 		if err != nil {
 			return nil, err
 		}
-		return s.lane.end(conns)
+		return s.lane.makeEnd(conns)
 	}, err
 }
 

@@ -42,12 +42,12 @@ func (h *channel) enterLocked(e ledgerEntry) {
 	h.queue = append(h.queue, e)
 	if !h.writing {
 		h.writing = true
-		go h.write()
+		go h.writeEntries()
 	}
 }
 
-// write writes until there is nothing left.
-func (h *channel) write() {
+// writeEntries writes until there is nothing left.
+func (h *channel) writeEntries() {
 	for {
 		h.mu.Lock()
 		q := h.queue
@@ -84,8 +84,8 @@ func (h *channel) post(b []byte, f *os.File) error {
 	return err
 }
 
-// read takes the peer's entries until it owes nothing any more. Then all loans have ended.
-func (h *channel) read() {
+// readEntries takes the peer's entries until it owes nothing any more. Then all loans have ended.
+func (h *channel) readEntries() {
 	err := h.readLedger()
 	h.mu.Lock()
 	h.gone = true
@@ -128,7 +128,7 @@ func (h *channel) readLedger() error {
 			e := ledgerEntry{
 				kind: binary.LittleEndian.Uint32(b[at:]), number: binary.LittleEndian.Uint32(b[at+4:]), value: binary.LittleEndian.Uint64(b[at+8:]),
 			}
-			if err := h.take(e, &fds); err != nil {
+			if err := h.handleEntry(e, &fds); err != nil {
 				return err
 			}
 		}
@@ -139,8 +139,8 @@ func (h *channel) readLedger() error {
 	}
 }
 
-// take does what an entry says. It takes a segment's descriptor off fds.
-func (h *channel) take(e ledgerEntry, fds *[]int) error {
+// handleEntry does what an entry says. It takes a segment's descriptor off fds.
+func (h *channel) handleEntry(e ledgerEntry, fds *[]int) error {
 	switch e.kind {
 	case ledgerSegment:
 		if len(*fds) == 0 {

@@ -27,7 +27,7 @@ func (h *channel) stageLocked(n int) (*device.Buffer, []byte, error) {
 	if !h.copies {
 		return shared(n)
 	}
-	b := h.stages.find(n)
+	b := h.stages.takeFree(n)
 	if b == nil {
 		fresh, mem, err := shared(n)
 		if err != nil {
@@ -43,8 +43,8 @@ func (h *channel) stageLocked(n int) (*device.Buffer, []byte, error) {
 	return b, mem[:n], err
 }
 
-// find takes what is free, and is not much more than n bytes.
-func (s *stages) find(n int) *device.Buffer {
+// takeFree takes what is free, and is not much more than n bytes.
+func (s *stages) takeFree(n int) *device.Buffer {
 	for _, l := range s.all {
 		if k := l.buf.Len(); k >= n && k <= 2*max(n, device.SharedFrom) && l.buf.Exclusive() {
 			return l.buf.Retain()

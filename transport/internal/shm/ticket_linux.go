@@ -59,7 +59,7 @@ type uvarints struct {
 	bad bool
 }
 
-func (u *uvarints) next(most uint64) uint64 {
+func (u *uvarints) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(u.b)
 	if n <= 0 || v > most {
 		u.bad, u.b = true, nil
@@ -70,7 +70,7 @@ func (u *uvarints) next(most uint64) uint64 {
 }
 
 func (u *uvarints) spot() spot {
-	return spot{uint32(u.next(math.MaxUint32)), int64(u.next(math.MaxInt64/spotUnit)) * spotUnit}
+	return spot{uint32(u.uvarint(math.MaxUint32)), int64(u.uvarint(math.MaxInt64/spotUnit)) * spotUnit}
 }
 
 // parseSpots reads n spots, which must be all of b.
@@ -91,15 +91,15 @@ func parseSpots(b []byte, n int) ([]spot, error) {
 // parseTicket reads a ticket, but not the table that it points to.
 func parseTicket(b []byte) (t ticket, err error) {
 	u := uvarints{b: b}
-	t.first, t.loans = u.next(math.MaxUint64-loansMost), int(u.next(loansMost))
-	switch form := u.next(1); {
+	t.first, t.loans = u.uvarint(math.MaxUint64-loansMost), int(u.uvarint(loansMost))
+	switch form := u.uvarint(1); {
 	case u.bad || t.loans == 0:
 		u.bad = true
 	case form == 0:
 		t.spots, err = parseSpots(u.b, t.loans)
 		return t, err
 	default:
-		t.table, t.size = u.spot(), int(u.next(loansMost*spotMost))
+		t.table, t.size = u.spot(), int(u.uvarint(loansMost*spotMost))
 	}
 	if u.bad || len(u.b) > 0 || t.size == 0 {
 		return t, wire.FrameErr("ticket", "loans and spots", "%x", b)

@@ -164,7 +164,7 @@ func (b *bench) on(p gpu.Precision, run func(dev *device.Accelerator, t *clock) 
 	}
 	t, err := newClock(dev, b.rounds)
 	if err == nil {
-		err = errors.Join(run(dev, t), t.close())
+		err = errors.Join(run(dev, t), t.Close())
 	}
 	return errors.Join(err, dev.Close())
 }
@@ -182,9 +182,9 @@ func (b *bench) device(p gpu.Precision) (*device.Accelerator, error) {
 	return gpu.Config{Precision: p}.On(d, id)
 }
 
-// tell runs a part of a case, and says its line: with the error where it fails, and the others go
+// report runs a part of a case, and says its line: with the error where it fails, and the others go
 // on.
-func (b *bench) tell(l line, run func(l *line) error) error {
+func (b *bench) report(l line, run func(l *line) error) error {
 	err := guarded(func() error { return run(&l) })
 	if err != nil {
 		l.Error = err.Error()

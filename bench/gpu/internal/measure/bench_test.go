@@ -15,7 +15,7 @@ import (
 func TestAPanicOfACaseIsItsError(t *testing.T) {
 	var out bytes.Buffer
 	b := &bench{out: json.NewEncoder(&out)}
-	require.ErrorIs(t, b.tell(line{Case: "x"}, func(*line) error { panic("oh") }), flags.ErrFailed)
+	require.ErrorIs(t, b.report(line{Case: "x"}, func(*line) error { panic("oh") }), flags.ErrFailed)
 	require.Contains(t, out.String(), "panic: oh")
 	out.Reset()
 	b.say(line{Case: "x", MS: math.Inf(1)})

@@ -35,7 +35,7 @@ func newClock(dev *device.Accelerator, rounds int) (*clock, error) {
 	return c, errors.Join(errs[:]...)
 }
 
-func (c *clock) close() error { return errors.Join(c.begin.Close(), c.end.Close()) }
+func (c *clock) Close() error { return errors.Join(c.begin.Close(), c.end.Close()) }
 
 // warmUp is how many rounds are not measured.
 const warmUp = 5

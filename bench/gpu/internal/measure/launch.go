@@ -22,7 +22,7 @@ func (b *bench) launch(context.Context) (err error) {
 		mode string
 		sets int // of memory, which take turns; of 64 there are graphs
 	}{{"graph", 1}, {"list", 100}} {
-		err = errors.Join(err, b.tell(line{Case: "launch", Op: "instruction", Mode: k.mode}, func(l *line) error {
+		err = errors.Join(err, b.report(line{Case: "launch", Op: "instruction", Mode: k.mode}, func(l *line) error {
 			return b.counted("launch", gpu.Float32, func(dev *device.Accelerator, t *clock) (err error) {
 				run, err := chained(dev, k.sets)
 				if err != nil {

@@ -87,7 +87,7 @@ func noisy(dev device.Device, size int, of ...kernels.Type) (all buffers, err er
 
 // copy measures the bandwidth that all else is held to.
 func (b *bench) copy(context.Context) error {
-	return b.tell(line{Case: "copy"}, func(l *line) error {
+	return b.report(line{Case: "copy"}, func(l *line) error {
 		return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) error {
 			all, err := filled(dev, floats(b.bytes/4), floats(b.bytes/4))
 			if err != nil {
@@ -123,7 +123,7 @@ func (b *bench) bound(c context.Context) (err error) {
 		{"layernorm", kernels.LayerNorm{Eps: 1e-5}, []kernels.Type{rows, row, row}, nil, 2},
 		{"adamw", adamw, []kernels.Type{flat, flat, flat, flat}, []int{0, 2, 3}, 7},
 	} {
-		e := b.tell(line{Case: "bound", Op: k.name}, func(l *line) error {
+		e := b.report(line{Case: "bound", Op: k.name}, func(l *line) error {
 			return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) error {
 				ins, err := filled(dev, k.in...)
 				if err != nil {

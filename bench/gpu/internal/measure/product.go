@@ -23,7 +23,7 @@ func (b *bench) product(context.Context) (err error) {
 	n := b.matrix
 	flops := 2 * float64(n) * float64(n) * float64(n)
 	for _, p := range precisions {
-		err = errors.Join(err, b.tell(line{Case: "product-" + p.name, Mode: "tensors of float32"}, func(l *line) error {
+		err = errors.Join(err, b.report(line{Case: "product-" + p.name, Mode: "tensors of float32"}, func(l *line) error {
 			return b.counted("product-"+p.name, p.is, func(dev *device.Accelerator, t *clock) error {
 				in := []kernels.Type{floats(n, n), floats(n, n)}
 				ins, err := noisy(dev, 4, in...)
@@ -39,7 +39,7 @@ func (b *bench) product(context.Context) (err error) {
 	if b.at == places.Interpreter { // which has no library
 		return err
 	}
-	return errors.Join(err, b.tell(line{Case: "product-bf16", Mode: "tensors of bfloat16"}, func(l *line) error {
+	return errors.Join(err, b.report(line{Case: "product-bf16", Mode: "tensors of bfloat16"}, func(l *line) error {
 		return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) (err error) {
 			l.MS, err = b.libraryProduct(dev, t, cuda.ProductSpec{M: n, N: n, K: n, In: cuda.BF16, Out: cuda.BF16})
 			l.TFlops = flops / l.MS / 1e9

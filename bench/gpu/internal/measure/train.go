@@ -63,7 +63,7 @@ func (b *bench) gpt(context.Context) error {
 // trained measures a training step.
 func (b *bench) trained(l line, p gpu.Precision, m model, inner int, more func(*line)) error {
 	l.Mode = "function"
-	return b.tell(l, func(l *line) error {
+	return b.report(l, func(l *line) error {
 		return b.counted(l.Case, p, func(dev *device.Accelerator, t *clock) error {
 			step, err := m.on(dev).stepper()
 			if err != nil {

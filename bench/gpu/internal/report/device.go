@@ -88,7 +88,7 @@ func report(at places.Place, early func(*GPU), next func(what string)) (*GPU, er
 		return nil, errors.Join(err, d.Close())
 	}
 	early(r)
-	r.load(d, next)
+	r.timeLoading(d, next)
 	next("opening cuBLASLt")
 	r.Library = at.Library()
 	next("closing the driver")
@@ -132,8 +132,8 @@ func kernelModule(file string) string {
 
 var target = regexp.MustCompile(`\.target sm_(\d+)`)
 
-// load times the loading of each module that is for such a GPU.
-func (r *GPU) load(d cuda.Driver, next func(what string)) {
+// timeLoading times the loading of each module that is for such a GPU.
+func (r *GPU) timeLoading(d cuda.Driver, next func(what string)) {
 	for name, text := range gpu.Modules() {
 		if m := target.FindSubmatch(text); m != nil {
 			if arch, _ := strconv.Atoi(string(m[1])); arch > d.Info().Arch {

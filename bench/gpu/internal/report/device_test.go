@@ -14,7 +14,7 @@ func TestModulesForLaterGPUsAreNotLoadedOnEarlierOnes(t *testing.T) {
 	for arch, bf16 := range map[int]bool{75: false, 80: true, 90: true} {
 		d := ptx.New(ptx.Config{Arch: arch})
 		r := GPU{LoadMS: map[string]float64{}, LoadErrors: map[string]string{}}
-		r.load(d, func(string) {})
+		r.timeLoading(d, func(string) {})
 		require.NoError(t, d.Close())
 		require.Empty(t, r.LoadErrors, arch)
 		require.Contains(t, r.LoadMS, "softmax", arch)

@@ -70,9 +70,9 @@ func (r Result) tally(b *strings.Builder) {
 	if len(r.Steps) == 0 {
 		return
 	}
-	fmt.Fprintf(b, ": %d of %d steps in %.0f s", len(r.Steps)-r.count(Waiting)-r.count(Running), len(r.Steps), r.Seconds)
+	fmt.Fprintf(b, ": %d of %d steps in %.0f s", len(r.Steps)-r.countVerdicts(Waiting)-r.countVerdicts(Running), len(r.Steps), r.Seconds)
 	for _, verdict := range []string{OK, Failed, Late, LeftOut, Interrupted, Running, Waiting} {
-		if n := r.count(verdict); n > 0 {
+		if n := r.countVerdicts(verdict); n > 0 {
 			fmt.Fprintf(b, ", %d %s", n, verdict)
 		}
 	}
@@ -120,8 +120,8 @@ func (o Outcome) Shown() string {
 	return strings.TrimSpace(kept.String())
 }
 
-// count is how many steps have a verdict.
-func (r Result) count(verdict string) (n int) {
+// countVerdicts is how many steps have a verdict.
+func (r Result) countVerdicts(verdict string) (n int) {
 	for _, s := range r.Steps {
 		if s.Verdict == verdict {
 			n++

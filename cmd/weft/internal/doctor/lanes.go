@@ -41,7 +41,7 @@ func examineLane(c context.Context, lane string, quick bool) finding {
 		f.text = "no link between two workers of this machine: " + err.Error()
 		return f
 	}
-	defer l.close()
+	defer l.stop()
 	state := l.state(lane)
 	if state.Why != "" {
 		f.text = state.Why + laneAdvice(lane)
@@ -95,15 +95,15 @@ func newLoop(c context.Context, lane string) (*loop, error) {
 	}
 	if err != nil {
 		close(l.answers)
-		l.close()
+		l.stop()
 		return nil, err
 	}
 	go l.answer()
 	return l, nil
 }
 
-// close ends both ends, and returns when nothing of them runs.
-func (l *loop) close() {
+// stop ends both ends, and returns when nothing of them runs.
+func (l *loop) stop() {
 	if l.stream != nil {
 		l.stream.Reset(nil)
 	}

@@ -39,7 +39,7 @@ func TestALaneThatCannotBeHadSaysWhyAndOnlyQUICIsNeeded(t *testing.T) {
 	}
 	l, err := newLoop(t.Context(), transport.LaneQUIC)
 	require.NoError(t, err)
-	defer l.close()
+	defer l.stop()
 	require.Equal(t, "it was not asked for", l.state(transport.LaneLocal).Why)
 	require.NotEmpty(t, l.state("pigeons").Why)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/store/etcd"
 )
 
-// UserVariable and PasswordVariable name the variables with etcd's user and password. Workers do not
-// get the password.
+// UserVariable and PasswordVariable name the variables with etcd's user and password. Workers do
+// not get the password.
 const (
 	UserVariable     = "WEFT_ETCD_USER"
 	PasswordVariable = "WEFT_ETCD_PASSWORD"

@@ -97,7 +97,7 @@ func (f *statusFlags) status(out *board) error {
 	c, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	w := &watching{at: place.Shown, job: place.Job, proof: place.Proof, out: out, watch: f.watch}
-	err = w.run(c, place.Open)
+	err = w.show(c, place.Open)
 	var sig cli.Signal
 	if f.watch && errors.As(err, &sig) {
 		return nil // that is how one stops to watch
@@ -118,8 +118,8 @@ type watching struct {
 	round int
 }
 
-// run opens the store and shows what it has.
-func (w *watching) run(c context.Context, open func(context.Context) (store.Store, error)) error {
+// show opens the store and shows what it has.
+func (w *watching) show(c context.Context, open func(context.Context) (store.Store, error)) error {
 	within, cancel := context.WithTimeout(c, cli.AnswerPatience)
 	st, err := open(within)
 	cancel()

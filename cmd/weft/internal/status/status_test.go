@@ -55,7 +55,7 @@ func TestAWatchEndsWhenTheStoreIsGoneAfterTheTimeThatItSays(t *testing.T) {
 			began = time.Now()
 			st.gone.Store(true)
 		}()
-		err = w.run(t.Context(), func(context.Context) (store.Store, error) { return keptOpen{st}, nil })
+		err = w.show(t.Context(), func(context.Context) (store.Store, error) { return keptOpen{st}, nil })
 		for range r.News {
 		}
 		var exit *cli.ExitError

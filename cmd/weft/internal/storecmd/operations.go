@@ -44,8 +44,8 @@ func storeOperations() []operation {
 	return []operation{
 		{"get KEY…", "Wait for keys and print their values", "One value is printed as it is. On a terminal, and for several keys, text that cannot be seen is\nquoted as in Go. After 2 s it says on standard error what it waits for.", 1, 0, true, (*session).get},
 		{"set KEY [VALUE]", "Store a value", "Without VALUE it is what stands on standard input, to the last byte.", 1, 2, false, (*session).set},
-		{"add KEY [DELTA]", "Add to a number, and print the sum", "DELTA is 1 by default. Write a negative one behind --, as in: weft store add KEY -- -1", 1, 2, false, (*session).add},
-		{"wait KEY…", "Wait until all keys are there", "", 1, 0, true, (*session).wait},
+		{"add KEY [DELTA]", "Add to a number, and print the sum", "DELTA is 1 by default. Write a negative one behind --, as in: weft store add KEY -- -1", 1, 2, false, (*session).addKey},
+		{"wait KEY…", "Wait until all keys are there", "", 1, 0, true, (*session).waitKeys},
 		{"watch KEY", "Print every change of a key, until interrupted", "Each line is created, updated or deleted, then a tab and the value. Text that cannot be seen is\nquoted as in Go. Changes that were missed, because this was slow or the connection was lost, are\nreported on standard error.", 1, 1, false, (*session).watch},
 		{"keys", "Print all keys, sorted", "", 0, -1, false, (*session).keys},
 		{"delete KEY…", "Remove keys", "", 1, 0, false, (*session).delete},
@@ -145,7 +145,7 @@ func (s *session) get(c context.Context, keys []string) error {
 	})
 }
 
-func (s *session) wait(c context.Context, keys []string) error {
+func (s *session) waitKeys(c context.Context, keys []string) error {
 	return s.waiting(c, keys, func(c context.Context) error {
 		if s.now() {
 			return s.present(c, keys)
@@ -185,7 +185,7 @@ func (s *session) value(args []string) ([]byte, error) {
 	return value, err
 }
 
-func (s *session) add(c context.Context, args []string) error {
+func (s *session) addKey(c context.Context, args []string) error {
 	delta := int64(1)
 	if len(args) > 1 {
 		var err error
@@ -266,15 +266,15 @@ func (s *session) watch(c context.Context, args []string) error {
 		if !ok {
 			return ended(w.Err())
 		}
-		if err := s.tell(ch); err != nil {
+		if err := s.printChange(ch); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tell writes one change.
-func (s *session) tell(ch store.Change) error {
+// printChange writes one change.
+func (s *session) printChange(ch store.Change) error {
 	switch {
 	case ch.Dropped < 0:
 		fmt.Fprintf(s.err, "weft: changes of %s may have been missed\n", quoted(ch.Key))

@@ -68,8 +68,8 @@ func TestAWatchPrintsALineForEachChange(t *testing.T) {
 func TestChangesThatWereMissedAreTold(t *testing.T) {
 	var out, errs bytes.Buffer
 	s := &session{out: printer{w: &out}, err: &errs}
-	require.NoError(t, s.tell(store.Change{Kind: store.Updated, Key: "k", New: []byte("v"), Dropped: 7}))
-	require.NoError(t, s.tell(store.Change{Kind: store.Deleted, Key: "k", Dropped: -1}))
+	require.NoError(t, s.printChange(store.Change{Kind: store.Updated, Key: "k", New: []byte("v"), Dropped: 7}))
+	require.NoError(t, s.printChange(store.Change{Kind: store.Deleted, Key: "k", Dropped: -1}))
 	require.Equal(t, "updated\tv\ndeleted\n", out.String())
 	require.Equal(t, "weft: 7 changes of k were missed\nweft: changes of k may have been missed\n", errs.String())
 }

@@ -22,7 +22,7 @@ func TestWhoWaitsForAKeyIsToldWhatForAndUntilWhen(t *testing.T) {
 			defer m.Close()
 			var errs bytes.Buffer
 			s := &session{Store: m, flags: &storeFlags{timeout: timeout}, err: &errs}
-			require.ErrorIs(t, s.wait(t.Context(), []string{"a", "b"}), store.ErrTimeout)
+			require.ErrorIs(t, s.waitKeys(t.Context(), []string{"a", "b"}), store.ErrTimeout)
 			require.Equal(t, want, errs.String())
 		})
 	}

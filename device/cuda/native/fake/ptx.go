@@ -73,13 +73,13 @@ func (l *loaded) Find(name string) Kernel {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
 	k := &interpreted{l: l, name: name}
-	if k.find() != nil {
+	if k.lookUp() != nil {
 		return nil
 	}
 	return k
 }
 
-func (k *interpreted) find() (err error) {
+func (k *interpreted) lookUp() (err error) {
 	if err := k.l.load(); err != nil || k.f != nil && k.count == k.l.count {
 		return err
 	}
@@ -111,7 +111,7 @@ func (k *interpreted) Run(l Launch) error {
 	if l.Shared > k.shared {
 		k.shared, k.f = l.Shared, nil
 	}
-	if err := k.find(); err != nil {
+	if err := k.lookUp(); err != nil {
 		return err
 	}
 	pieces := make([]simt.Piece, len(l.Memory))

@@ -79,7 +79,7 @@ func (r *Run[T]) End() {
 func (r *Run[T]) units(part, from, to int, first []T) {
 	p := r.p
 	s := take[tiles[T]](p.tiles)
-	s.begin(p)
+	s.bind(p)
 	for u, m := from, 0; u < to; u += m {
 		m = min(p.step, to-u, p.dims[p.axis]-u%p.dims[p.axis])
 		p.at(u, &s.idx)
@@ -101,7 +101,7 @@ func (r *Run[T]) units(part, from, to int, first []T) {
 			write(f, r.outs[f.out][at:], sums)
 		}
 	}
-	s.end()
+	s.forget()
 	p.tiles.Put(s)
 }
 
@@ -117,15 +117,15 @@ type tiles[T vec.Float] struct {
 // laid is what lies in an operand's row of scratch: m units from off.
 type laid struct{ off, m int }
 
-func (s *tiles[T]) begin(p *Plan[T]) {
+func (s *tiles[T]) bind(p *Plan[T]) {
 	s.mem = grown(s.mem, p.rows*p.step*p.inner)
 	s.regs, s.laid = grown(s.regs, p.regs), grown(s.laid, len(p.ins))
 	clear(s.laid)
 	s.sums = grown(s.sums, p.each*p.step)
 }
 
-// end forgets the memory of others.
-func (s *tiles[T]) end() { clear(s.regs) }
+// forget forgets the memory of others.
+func (s *tiles[T]) forget() { clear(s.regs) }
 
 // row is a row of scratch of n elements.
 func (s *tiles[T]) row(p *Plan[T], k, n int) []T {

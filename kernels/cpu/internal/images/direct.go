@@ -132,28 +132,28 @@ const roundElems = 1 << 16
 // pieceSums is how many products a piece of work has at least: some tens of microseconds.
 const pieceSums = 1 << 20
 
-// settle chooses the extents of bands and rounds, and lays the planes out for taps that reach so
-// many rows and columns further.
-func (d *direct[T]) settle(reach [2]int) {
+// chooseTiles chooses the extents of bands and rounds, and lays the planes out for taps that reach
+// so many rows and columns further.
+func (d *direct[T]) chooseTiles(reach [2]int) {
 	slack := 2 * d.k.Lanes
 	per := max(1, d.in.c*len(d.in.phases)*(d.cols+reach[1]))
 	d.lines = min(d.rows, max(1, roundElems/per-reach[0]))
 	d.in.lay(d.lines+reach[0], d.cols+reach[1], slack)
-	d.group = max(1, min(d.n*d.bands(), roundElems/max(d.in.size, conv.Rows*d.run(slack))))
+	d.group = max(1, min(d.n*d.bands(), roundElems/max(d.in.size, conv.Rows*d.bandSpan(slack))))
 	d.idle.New = func() any {
 		planes := make([]T, d.group*d.in.size)
 		return &directRun[T]{packing[T]{d: d, planes: planes}, summing[T]{d: d, planes: planes}}
 	}
 	d.work.New = func() any {
 		steps := min(stepsAtOnce, d.taps())
-		return &fourScratch[T]{make([]T, steps+3), make([]T, conv.Rows*steps*d.k.Lanes), make([]T, conv.Rows*d.group*d.run(slack))}
+		return &fourScratch[T]{make([]T, steps+3), make([]T, conv.Rows*steps*d.k.Lanes), make([]T, conv.Rows*d.group*d.bandSpan(slack))}
 	}
 }
 
 func (d *direct[T]) bands() int { return (d.rows + d.lines - 1) / d.lines }
 
-// run is how many elements the positions of a band span, in whole units.
-func (d *direct[T]) run(unit int) int {
+// bandSpan is how many elements the positions of a band span, in whole units.
+func (d *direct[T]) bandSpan(unit int) int {
 	n := (d.lines-1)*d.in.cols + d.cols
 	return (n + unit - 1) / unit * unit
 }
@@ -190,7 +190,7 @@ func (d *direct[T]) compute(y, x, w []T) {
 	}
 	r := d.idle.Get().(*directRun[T])
 	r.packing.x, r.summing.y, r.summing.w = x, y, w
-	grain := max(1, pieceSums/max(1, conv.Rows*d.group*d.run(1)*d.taps()))
+	grain := max(1, pieceSums/max(1, conv.Rows*d.group*d.bandSpan(1)*d.taps()))
 	for from := 0; from < d.n*d.bands(); from += d.group {
 		to := min(from+d.group, d.n*d.bands())
 		r.packing.pack(from, to)
@@ -209,7 +209,7 @@ func (r *summing[T]) Piece(from, to int) {
 		d.four(s, r.planes, sum, r.w, o, r.last-r.first)
 		for k := range min(conv.Rows, d.chans-o) {
 			for b := r.first; b < r.last; b++ {
-				d.put(r.y, s.c[(k*d.group+b-r.first)*d.run(2*d.k.Lanes):], sum, o+k, b)
+				d.storeBand(r.y, s.c[(k*d.group+b-r.first)*d.bandSpan(2*d.k.Lanes):], sum, o+k, b)
 			}
 		}
 	}
@@ -219,7 +219,7 @@ func (r *summing[T]) Piece(from, to int) {
 // four sums four channels from o on, for n bands.
 func (d *direct[T]) four(s *fourScratch[T], planes []T, sum *tapSum, w []T, o, n int) {
 	lanes := d.k.Lanes
-	run, rows := d.run(2*lanes), min(conv.Rows, d.chans-o)
+	run, rows := d.bandSpan(2*lanes), min(conv.Rows, d.chans-o)
 	lda := (len(s.weights) - 3) * lanes
 	for k := 0; k == 0 || k < len(sum.off); k += stepsAtOnce {
 		off := sum.off[k:min(k+stepsAtOnce, len(sum.off))]
@@ -237,8 +237,8 @@ func (d *direct[T]) four(s *fourScratch[T], planes []T, sum *tapSum, w []T, o, n
 	}
 }
 
-// put copies one channel of a band's results to where they belong.
-func (d *direct[T]) put(y, c []T, sum *tapSum, o, b int) {
+// storeBand copies one channel of a band's results to where they belong.
+func (d *direct[T]) storeBand(y, c []T, sum *tapSum, o, b int) {
 	bands := d.bands()
 	first, image := b%bands*d.lines, y[(b/bands*d.chans+o)*d.h*d.w:][:d.h*d.w]
 	q0, q1 := reached(sum.first[1], d.step[1], d.w, d.cols)
@@ -300,7 +300,7 @@ func newDirect[T conv.Float](k *conv.Kernel[T], s sliding, o int) *direct[T] {
 	d := &direct[T]{k: k, rows: s.oh, cols: s.ow, n: s.n, chans: o, next: s.taps, h: s.oh, w: s.ow, step: [2]int{1, 1}}
 	d.in = padded{c: s.c, h: s.h, w: s.w, step: s.Stride, before: s.Before, phases: phases}
 	d.sums = make([]tapSum, 1)
-	d.settle(reach)
+	d.chooseTiles(reach)
 	sum := &d.sums[0]
 	for c := range s.c {
 		tapsOf(s.Window, func(ky, kx int, phase, ahead [2]int) {
@@ -329,7 +329,7 @@ func newDirectGradX[T conv.Float](k *conv.Kernel[T], s sliding, o int) *direct[T
 	}
 	d := &direct[T]{k: k, rows: count[0], cols: count[1], n: s.n, chans: s.c, next: area, h: s.h, w: s.w, step: s.Stride}
 	d.in = padded{c: o, h: s.oh, w: s.ow, step: [2]int{1, 1}, before: [2]int{reach[0] - first[0], reach[1] - first[1]}, phases: make([][2]int, 1)}
-	d.settle(reach)
+	d.chooseTiles(reach)
 	for py := range s.Stride[0] {
 		for px := range s.Stride[1] {
 			sum := tapSum{first: [2]int{first[0]*s.Stride[0] + py - s.Before[0], first[1]*s.Stride[1] + px - s.Before[1]}}

@@ -43,7 +43,7 @@ func newDirectGradW[T conv.Float](k *conv.Kernel[T], s sliding, o int) *directGr
 	if n := len(d.off); n%2 == 1 {
 		d.off = append(d.off, d.off[n-1])
 	}
-	run, rows := d.run(k.Lanes), (o+conv.Rows-1)/conv.Rows*conv.Rows
+	run, rows := d.bandSpan(k.Lanes), (o+conv.Rows-1)/conv.Rows*conv.Rows
 	d.group = max(1, min(d.n*d.bands(), roundElems/max(d.in.size, run*rows)))
 	d.runs.New = func() any {
 		return &gradWRun[T]{
@@ -68,7 +68,7 @@ func (d *directGradW[T]) compute(w, x, gy []T) {
 	}
 	r := d.runs.Get().(*gradWRun[T])
 	r.packing.x, r.w, r.gy = x, w, gy
-	lanes, run := d.k.Lanes, d.run(d.k.Lanes)
+	lanes, run := d.k.Lanes, d.bandSpan(d.k.Lanes)
 	grain := max(1, pieceSums/(conv.Rows*d.group*run*len(d.off)))
 	for from := 0; from < d.n*d.bands(); from += d.group {
 		r.packing.pack(from, min(from+d.group, d.n*d.bands()))
@@ -88,7 +88,7 @@ func (d *directGradW[T]) compute(w, x, gy []T) {
 func (r *gradWRun[T]) Piece(from, to int) {
 	d := r.d
 	s := d.scratch.Get().(*tapScratch[T])
-	lanes, run := d.k.Lanes, d.run(d.k.Lanes)
+	lanes, run := d.k.Lanes, d.bandSpan(d.k.Lanes)
 	for o := from * conv.Rows; o < min(to*conv.Rows, d.chans); o += conv.Rows {
 		for k := o; k < min(o+conv.Rows, d.chans); k++ {
 			for b := range len(r.steps) * lanes / run {
@@ -120,7 +120,7 @@ func (d *directGradW[T]) lay(to, gy []T, o, b int) {
 // four multiplies four channels from o on with every tap.
 func (d *directGradW[T]) four(s *tapScratch[T], run *gradWRun[T], o int) {
 	lanes := d.k.Lanes
-	lda := d.group * d.run(lanes)
+	lda := d.group * d.bandSpan(lanes)
 	for k := 0; k < len(run.steps); k += stepsAtOnce {
 		steps := run.steps[k:min(k+stepsAtOnce, len(run.steps))]
 		for t := 0; t < len(d.off); t += 2 {

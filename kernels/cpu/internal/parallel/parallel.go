@@ -36,7 +36,7 @@ func Workers() int { return shared().threads }
 
 // For is [For] with the helpers of one pool.
 func (c *Pool) For(n, grain int, p Work) {
-	invited := c.take((n+grain-1)/grain - 1)
+	invited := c.borrow((n+grain-1)/grain - 1)
 	if invited == 0 {
 		for at := 0; at < n; at += grain {
 			p.Piece(at, min(at+grain, n))
@@ -49,7 +49,7 @@ func (c *Pool) For(n, grain int, p Work) {
 	for range invited {
 		go s.help()
 	}
-	s.run()
+	s.runParts()
 	s.helpers.Wait()
 	c.give(invited)
 	panicked := s.panicked
@@ -73,7 +73,7 @@ type spreading struct {
 	panicked any
 }
 
-func (s *spreading) run() {
+func (s *spreading) runParts() {
 	defer func() {
 		if v := recover(); v != nil {
 			s.mu.Lock()
@@ -92,7 +92,7 @@ func (s *spreading) run() {
 
 func (s *spreading) helper() {
 	defer s.helpers.Done()
-	s.run()
+	s.runParts()
 }
 
 // Pool is a number of helpers, one fewer than the threads that may run. Several programs share it.
@@ -121,8 +121,8 @@ func NewPool(threads int) *Pool {
 	return c
 }
 
-// take gives up to most helpers.
-func (c *Pool) take(most int) int {
+// borrow gives up to most helpers.
+func (c *Pool) borrow(most int) int {
 	for {
 		free := c.free.Load()
 		n := min(free, int64(most))

@@ -78,12 +78,12 @@ func TestHelpersAreNeverMoreThanThereAre(t *testing.T) {
 	require.EqualValues(t, 2, pool.free.Load(), "all are idle again")
 
 	alone := newCounted(40, 1)
-	require.Equal(t, 2, pool.take(9))
+	require.Equal(t, 2, pool.borrow(9))
 	pool.For(len(alone.done), 1, alone)
 	alone.check(t)
 	require.EqualValues(t, 1, alone.most.Load(), "nobody was idle")
 	pool.give(2)
-	require.Zero(t, NewPool(1).take(1))
+	require.Zero(t, NewPool(1).borrow(1))
 }
 
 func TestAPanicOfAPieceIsTheCallersAndTheCrewGoesOn(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"slices"
 )
 
-// archives hold the PTX of all sources: one for each architecture, by the name that [Archive] gives.
+// archives hold the PTX of all sources: one for each architecture, by the name that [Archive]
+// gives.
 //
 //go:embed *.zip
 var archives embed.FS

@@ -92,8 +92,8 @@ func weight(op kernels.Instr) int {
 	return 1
 }
 
-// unaryCode has a row for each function: about how many instructions it is, and how they are made for x
-// and the instruction's constant k.
+// unaryCode has a row for each function: about how many instructions it is, and how they are made
+// for x and the instruction's constant k.
 var unaryCode = [kernels.UnaryFns]struct {
 	weight int
 	code   func(c calc, x string, k float64) string

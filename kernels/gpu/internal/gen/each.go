@@ -40,7 +40,7 @@ func (w *writer) parts(nests ...*nest) {
 		return
 	}
 	e.here(done)
-	w.add(e, blocks, 1, threads)
+	w.endKernel(e, blocks, 1, threads)
 }
 
 // unroll is how many groups of lanes a thread takes: more where there are many and little to

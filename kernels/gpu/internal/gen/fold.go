@@ -177,8 +177,8 @@ func (f *folder) gather(g *folding, acc, lanes []string, p string) {
 	}
 }
 
-// begin makes sums of nothing.
-func (f *folder) begin(count int) [][]string {
+// zeroSums makes sums of nothing.
+func (f *folder) zeroSums(count int) [][]string {
 	acc := make([][]string, len(f.n.folds))
 	for k, g := range f.n.folds {
 		for range count {

@@ -26,7 +26,7 @@ func (f *folder) rows() {
 		valid = e.op("setp.lt."+x.typ(), row, num(f.kept))
 	}
 	kept := x.walk(row, f.keptDims)
-	acc := f.begin(1)
+	acc := f.zeroSums(1)
 	f.loop(kept, lane, group, valid, acc)
 	for k := range acc {
 		f.warp(k, acc[k], min(group, 32))
@@ -41,7 +41,7 @@ func (f *folder) rows() {
 	for k := range acc {
 		f.finish(k, kept, first, acc[k], true)
 	}
-	f.w.add(e, blocks, f.parts, threads)
+	f.w.endKernel(e, blocks, f.parts, threads)
 }
 
 // warp folds a sum over so many neighbouring threads; all come to have it.
@@ -110,7 +110,7 @@ func (f *folder) columns() {
 		valid = e.op("setp.lt."+x.typ(), col, num(f.kept))
 	}
 	kept, line := x.walk(col, f.keptDims), x.over(tid, across)
-	acc := f.begin(f.n.lanes)
+	acc := f.zeroSums(f.n.lanes)
 	f.loop(kept, line, down, valid, acc)
 	e.shared = across * down * f.n.lanes * 8
 	if down == 1 {
@@ -127,7 +127,7 @@ func (f *folder) columns() {
 		f.tree(k, acc[k], across, down)
 		f.finish(k, kept, first, acc[k], false)
 	}
-	f.w.add(e, blocks, f.parts, across*down)
+	f.w.endKernel(e, blocks, f.parts, across*down)
 }
 
 // shape is how many columns a block has, and how many threads share each. Where there is little to

@@ -142,7 +142,7 @@ func (w *writer) scratch(bytes int) Param {
 	return p
 }
 
-// add ends a kernel.
-func (w *writer) add(e *emitter, x, y, threads int) {
+// endKernel ends a kernel.
+func (w *writer) endKernel(e *emitter, x, y, threads int) {
 	w.Kernels = append(w.Kernels, Kernel{e.text(threads), e.params, [2]int{x, y}, threads})
 }

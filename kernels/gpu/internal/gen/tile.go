@@ -38,7 +38,7 @@ func (w *writer) swap(n *nest) bool {
 	t := &tile{n: n, e: &emitter{}, last: last, across: across, rest: rest}
 	t.x = index{t.e, n.wide}
 	blocks := t.write()
-	w.add(t.e, blocks, 1, side*lines)
+	w.endKernel(t.e, blocks, 1, side*lines)
 	return true
 }
 

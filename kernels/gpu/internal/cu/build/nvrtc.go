@@ -101,7 +101,7 @@ func (c *compiler) compile(name string, source []byte, headers []cu.Header, opti
 	defer keep.pinner.Unpin()
 	texts, names := make([]uintptr, len(headers)+1), make([]uintptr, len(headers)+1) // one more than there are, to have an address
 	for k, h := range headers {
-		texts[k], names[k] = keep.add(string(h.Text)), keep.add(h.Name)
+		texts[k], names[k] = keep.intern(string(h.Text)), keep.intern(h.Name)
 	}
 	var prog uintptr
 	if code := c.create(&prog, string(source), name, int32(len(headers)), &texts[0], &names[0]); code != 0 {
@@ -110,7 +110,7 @@ func (c *compiler) compile(name string, source []byte, headers []cu.Header, opti
 	defer c.destroy(&prog)
 	args := make([]uintptr, len(options))
 	for k, o := range options {
-		args[k] = keep.add(o)
+		args[k] = keep.intern(o)
 	}
 	if code := c.compileOf(prog, int32(len(args)), &args[0]); code != 0 {
 		said, _ := text(prog, c.logSize, c.log)
@@ -139,7 +139,7 @@ type cStrings struct {
 	pinner runtime.Pinner
 }
 
-func (s *cStrings) add(text string) uintptr {
+func (s *cStrings) intern(text string) uintptr {
 	b := append([]byte(text), 0)
 	s.pinner.Pin(&b[0])
 	return uintptr(unsafe.Pointer(&b[0]))
