@@ -18,8 +18,7 @@
 // wanted gradients: into one forward program, and one backward for each set of results that have a
 // gradient. It keeps a bounded number of sets; see [Func]. A primitive such as [Add] is a function
 // of one op. A body only builds: it must not compute with tensors. An op without a gradient rule is
-// an error where a gradient would have to pass through it. Package autodiff/gorgonia makes
-// functions of graphs of Gorgonia's own ops.
+// an error where a gradient would pass through it. Package gorgonia takes Gorgonia's own graphs.
 //
 // [EmbeddingSparse] gives its table a gradient that is kept as rows, until an optimizer takes them:
 // [Tensor.Rows]. What needs all of it gets a dense copy.

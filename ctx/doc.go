@@ -13,16 +13,9 @@
 // In SMART mode ([Smart], the default) every message says which messages its tensors were computed
 // from ([Lineage]), and tells of their past what the receiver cannot know. So the root knows the
 // [Plan] of a backward, all messages that bring gradients, before the first of them leaves, and it
-// travels with the gradients: exactly what the roots depend on runs, on every worker, and no
-// message is sent that FAST mode would not send. Results that nobody uses, calls that are still
-// under way and workers that call each other in circles need no care. The price is a few bytes per
-// message, and a walk over the worker's graph for each that leaves.
-//
-// In FAST mode ([Fast]) every send function of the pass gets exactly one gradient message per
-// backward, so a remote result that the loss does not use keeps the backward waiting until its
-// deadline. The error then matches [ErrStalled] and names the send functions that waited; workers
-// other than the root give up after nine tenths of the time that is left, so that the root hears of
-// it. Wait for every call of the pass before.
+// travels with the gradients: exactly what the roots depend on runs, on every worker. Results that
+// nobody uses, calls that are still under way and workers that call each other in circles need no
+// care. [Fast] mode saves those bytes, and asks the user for that care.
 //
 // # Failures
 //
@@ -30,8 +23,7 @@
 // cancellation) fails on every worker that takes part, with the same [Failure]. Who finds the cause
 // tells all. What other workers have found already is taken back, as long as nobody has read it and
 // no more than four backwards have ended there since, so that with RetainGraph a backward may be
-// tried again in the same pass. Cancelling a message does not end a backward: news of the failure
-// does.
+// tried again in the same pass.
 //
 // # Lifetimes
 //
@@ -41,11 +33,9 @@
 //
 // Gradients lie in the pass, never in the tensors: [Gradients]. Leaving the pass ([Pass.Leave])
 // frees everything it made on every worker that it reached; so does the loss of the worker that
-// opened it. Who was brought into the pass by a worker that is lost frees its part. Clean-ups are
-// told again until they arrive, for a bounded time; whoever misses them asks the opener when a
+// opened it. Clean-ups are told again until they arrive; whoever misses them asks the opener when a
 // third of its lease ([Config].Lease) is over, and frees its part without an answer when the lease
-// is. A message for a pass that is gone is answered with [ErrUnknownPass], and with why where that
-// is known.
+// is. A message for a pass that is gone is answered with [ErrUnknownPass].
 //
 // Everything is safe for concurrent use. Errors are [Error]s that name the worker and the pass.
 package ctx

@@ -17,17 +17,15 @@
 // them, or leave them to the garbage collector; so are those that a function returns still the
 // function's. They are confirmed by their owners before the function runs, or the call returns. A
 // value is dropped when nobody refers to it any more; what a lost worker held is dropped with it.
-// Where a reference's sender was lost on the way, and nobody else held the value, the call that
-// carried it fails with [ErrReleased]. [Worker.Leave] gives back what this worker still holds, and
-// reports with [ErrLeaked] what is held when its context ends first. Package refs has the protocol.
+// [Worker.Leave] gives back what this worker still holds, and reports with [ErrLeaked] what is held
+// when its context ends first. Package refs has the protocol.
 //
 // Inside a pass the tensors of a call are recorded, so that [ctx.Backward] finds its way back
 // through it. A call's deadline is the callee's deadline, and cancelling its context cancels the
 // callee's, whose cause is a [CancelError].
 //
 // Tensors land at the callee on the device that the caller's device map says; results and gradients
-// take the reversed map. A tensor that arrives inside a pass belongs to the pass, otherwise to
-// nobody.
+// take the reversed map. A tensor that arrives inside a pass belongs to it, otherwise to nobody.
 //
 // A function declared with [DefineAsync] may give a [Future] in place of its result; [DefineMethod]
 // declares a function on what a reference refers to. A worker runs a bounded number of calls at a

@@ -3,12 +3,10 @@
 // A [Network] makes links: [New] over the wire, package simnet in memory, for tests. A [Link] joins
 // two workers and carries many streams. A [Stream] carries messages both ways, in order, and serves
 // one call. Opening a stream sends nothing. The last message of a direction says so (End), so a
-// call is two messages. Large tensors travel beside the messages, by the link's lanes, and delay
-// none.
+// call is two messages. Large tensors travel beside the messages, by lanes, and delay none.
 //
-// Both ends of a link belong to the job. Nobody gets a link without the job's token or its
-// certificates ([Identity]). This package is the face of those below internal; docs/design.md names
-// them.
+// Both ends of a link belong to the job: nobody gets one without the job's token or certificates
+// ([Identity]). This package is the face of those below internal; docs/design.md names them.
 //
 // # Who owns what
 //
@@ -30,11 +28,9 @@
 //
 // # Crowds
 //
-// Peers that have not proved themselves hold one of few places. When all are taken, a newcomer
-// replaces the oldest of the host, or process, that holds the most. Hosts of known members
+// Peers that have not proved themselves hold one of few places; hosts of known members
 // ([Acquainted]) have places of their own. A refused dial is repeated for up to five seconds, and
-// then fails with [ErrBusy]. In a crowd a listener of a job with a token answers its members alone.
-// LaneLocal is for one user's processes, and root's.
+// then fails with [ErrBusy]. LaneLocal is for one user's processes, and root's.
 //
 // # Errors
 //

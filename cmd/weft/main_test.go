@@ -246,7 +246,7 @@ func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 		{[]string{"run", "--nnodes", "2", "--rdzv-endpoint", "29601", self}, `--rdzv-endpoint: expected HOST[:PORT], as in 127.0.0.1:29601, got only a port: "29601"`},
 		{[]string{"store", "serve", "--listen", "29601"}, `--listen: expected HOST:PORT, as in 127.0.0.1:29601, or 0.0.0.0:29601 for all addresses; got "29601"`},
 		{[]string{"store", "serve", "--listen", "127.0.0.1:0", "--metrics", "9100"}, `--metrics: expected HOST:PORT, as in 127.0.0.1:9100, or 0.0.0.0:9100 for all addresses; got "9100"`},
-		{[]string{"store", "serve", "--dialect", "2.16"}, "--dialect: 2.16 is later than any release that is known; expected auto, or one from 1.13 to 2.15"},
+		{[]string{"store", "serve", "--dialect", "2.16"}, `--dialect: unknown dialect "2.16", expected auto or a release of PyTorch: 1.13, 2.0, 2.1, or 2.2 to 2.15`},
 		{[]string{"run", "--nnodes", "2", "--rdzv-endpoint", "node7:29400", self}, "weft token --output FILE makes a secret"},
 		{[]string{"run", "--grace", "0s", self}, "expected more than 0"},
 		{[]string{"run", "--master-port", "70000", self}, "weft: --master-port: expected 0 (any free one) to 65535, got 70000\n"},

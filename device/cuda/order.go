@@ -104,6 +104,12 @@ type op struct {
 // by one goroutine at a time: who asks it for ops carries them out, in order, before anybody asks
 // again.
 //
+// Work goes on the stream of what it depends on, where that came last there: so a program stays on
+// its stream, and no event is recorded. Else it goes on a stream that has nothing to do, or was not
+// used for the longest time; a few launches alone are not worth that, and go behind what they
+// depend on. An event is recorded before a stream goes over to something else, and for a while
+// before each run, once somebody had to wait for more than was needed.
+//
 // What it keeps are vector clocks: a stream that waited for another has waited for all that this
 // one had waited for.
 type order struct {

@@ -77,6 +77,13 @@ func (f *found) markTold(by uint64, steps bool) {
 // them later is, too: who asks for one is always told. Steps do nothing while a flag is up of what
 // they go by: so no parameter is spoiled, but all that were under way may have been left out. Like
 // order it does no I/O.
+//
+// That a step was left out is told once to the next step of the value or by it ([GPU.Known] asks
+// before a step begins), and once to whoever reads it, unless somebody was told who depends on the
+// same run. While the record is cleared, nothing is submitted. Where two runs of which nothing is
+// known have one flag, they are taken for one another: where there are more runs than flags, or
+// more graphs of runs that may meet a fault than 48. Whoever asks of the whole GPU is told of each
+// fault that nobody was told of.
 type tellings struct {
 	clean clock // runs that met no fault, and steps that were made, as far as is known; or that is settled
 	names clock // the last runs that may have met one

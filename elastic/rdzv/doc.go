@@ -11,9 +11,8 @@
 // watch. So a round of N nodes costs O(N) messages of bounded size, where torchrun's nodes each
 // read and write the whole state.
 //
-// Time is the leader's own. It counts from when it last heard of a node, and compares no clocks; a
-// leader that takes over begins to count anew. A leader that is silent is replaced by another node:
-// the state lies in the store.
+// Time is the leader's own: it compares no clocks. A leader that is silent is replaced by another
+// node, as the state lies in the store; that one begins to count anew.
 //
 // # Rounds
 //
@@ -21,36 +20,20 @@
 // last call has passed. A node that is lost or leaves, and one that comes while there is room,
 // begin the next round: who takes part already stays, with its rank as long as that is less than
 // the number of nodes; newcomers get the ranks that became free. Nodes beyond Max are redundant:
-// they are kept, and step in when there is room. Many who come one after another come in together,
-// and a round that forms because somebody is lost waits for a word of whoever has been silent for
-// nearly as long.
+// they are kept, and step in when there is room.
 //
 // A node's worker that fails is replaced in its place, or by a new round, as the job's policy says,
 // as long as the job's one budget of restarts lasts. The job is over when every node of a round is
 // done, when somebody closes it, and when there have been too few nodes for the time of a join.
 // Closing is the only thing that ends it for all: who leaves, leaves alone.
 //
-// # A store that loses all
-//
-// One that lies in a machine's memory is empty when that machine is started again. What begins
-// there is another rendezvous, with a number of its own in every word of its leaders: who was in
-// the one before joins it, and brings how far that had come ([Past]), so that rounds and epochs go
-// on growing for workers that run, and the restarts of the job are counted on. Those of the last
-// round keep their ranks if they come before the first one here.
-//
-// # From outside
-//
-// [Look] and [Follow] show who is in, waits, is redundant, or has gone, since when and why, to
-// somebody who takes no part: the leader writes its state for them, at most once in a beat, and the
-// last 64 whose part has ended are in it. When each node was heard of changes all the time and is
-// not written; that one is late with its word is, and so is how long a round waits. A node that is
-// back, by its name or from the same address, stands in one place. They write nothing.
+// A store that lost all begins another rendezvous, which goes on where the last one ended: [Past].
+// [Look] and [Follow] show how things stand to somebody who takes no part.
 //
 // # Contract
 //
 // A State is owned by one goroutine. What comes from the store is checked before it is used: sizes
-// and numbers are bounded, and a state or message that cannot be right is [ErrCorrupt], never code
-// that runs.
+// and numbers are bounded, and a state or message that cannot be right is [ErrCorrupt].
 //
 // A [Rendezvous] is safe for concurrent use and owns its goroutines until Leave. While its store
 // cannot be reached it waits and says so in the log, and blames nobody for the silence; after a

@@ -71,6 +71,11 @@ const maxShown = 1 << 20
 
 // Look reads how a rendezvous stands that has its keys in st, and changes nothing. It is ErrNone
 // where there is none, and ErrCorrupt where what lies there is something else.
+//
+// The leader writes its state for those who look, at most once in a beat, with the last 64 nodes
+// whose part has ended. When each node was heard of is not written, as it changes all the time;
+// that one is late with its word is, and so is how long a round waits. A node that is back, by its
+// name or from the same address, stands in one place.
 func Look(c context.Context, st store.Store) (View, error) {
 	raw, err := read(c, st, keySummary)
 	if err != nil {

@@ -3,6 +3,12 @@ package rdzv
 // Past is what a node brings from a rendezvous whose store has lost all, so that it goes on where
 // that one ended: what workers are told grows, as they tell by it what is old. The zero Past is of
 // a node that was in none.
+//
+// A store in a machine's memory is empty when that machine is started again. What begins there is
+// another rendezvous, with a number of its own in every word of its leaders. Who was in the one
+// before joins it and brings its Past, so that rounds and epochs go on growing, and the restarts of
+// the job are counted on. Those of the last round keep their ranks if they come before the first
+// round here.
 type Past struct {
 	_        struct{} `cbor:",toarray"`
 	Rounds   int      // one more than the last round in which it had a place, 0 if it had none

@@ -24,27 +24,17 @@
 // Control messages are sent until they are answered, or their receiver is lost; they may arrive in
 // any order and any number of times. Each is about a number that its sender, or its receiver, drew
 // for that one pair: claims, shares and tickets are counted from 1. A receiver remembers which
-// numbers it has seen, as runs, and never takes one twice; that is all it remembers of what is
-// over. It is bounded without a clock, because every number is used up in the end: a claim by the
-// Fork, by the call that makes the value, or by the Delete that follows when that call fails; a
-// share by its message or its Recall; a ticket by the answer or the Abandon. So a gap between two
-// runs is something that is under way at its sender, and when nothing is under way there is one
-// run. A peer that leaves gaps on purpose reaches a limit and is refused.
+// numbers it has seen, as runs, and never takes one twice.
 //
 // # What the loss of a worker does
 //
-// Links are lost at both ends: when [Machine.Lose] is told of a worker, that worker comes to lose
-// this one, if it lives. A lost worker never comes back as the same [Node], so nothing is
-// remembered of it.
+// Links are lost at both ends. A lost worker never comes back as the same [Node].
 //
 //   - What it held is not counted any more, and values that only it held are freed.
-//   - Holds in its values fail where they are not confirmed; uses of those that are fail in the
-//     shell.
-//   - Shares under way to it are settled: their parents do not wait any more.
+//   - Holds in its values that are not confirmed fail, and nobody waits for shares that go to it.
 //   - Shares under way from it, that have arrived, depend on the owner alone: it answers OK where
 //     it still has the value when the child's claim comes, thanks to anybody's hold, and Gone where
-//     it has not. So such a hold is either confirmed and safe, or [Denied] with [ErrGone]; it never
-//     leaks, and nothing waits for ever.
+//     it has not. Such a hold is either confirmed and safe, or [Denied] with [ErrGone].
 //
 // As long as no link among owner, parent and child is lost, no claim is denied, and no value is
 // freed while a hold, or a share on its way that is not recalled, refers to it.

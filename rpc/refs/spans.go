@@ -4,6 +4,12 @@ import "sort"
 
 // spans is a set of numbers, kept as its runs in order. Where nearly all numbers up to the largest
 // are in it, it is small.
+//
+// It is all that a receiver remembers of what is over, and it is bounded without a clock, because
+// every number is used up in the end: a claim by the Fork, by the call that makes the value, or by
+// the Delete that follows when that call fails; a share by its message or its Recall; a ticket by
+// the answer or the Abandon. So a gap between two runs is something that is under way at its
+// sender. A peer that leaves gaps on purpose reaches a limit and is refused.
 type spans []span
 
 type span struct{ from, to uint64 } // both in it

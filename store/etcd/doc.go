@@ -18,24 +18,19 @@
 //
 // # Contract
 //
-// It is that of package store, and what follows.
+// It is that of package store. Every change is one transaction that happens once or not at all: it
+// leaves a receipt, and a client that gets no answer looks for it. So every operation is repeated
+// until its deadline, also those that are not safe to repeat, and [store.ErrUncertain] remains for
+// a change whose deadline comes, or whose context is cancelled, between question and answer.
+// Receipts hang on leases: they are gone when the store is closed, or 10 minutes after its process
+// has died.
 //
-// Every change is one transaction, which happens once or not at all, whatever becomes of
-// connections and members: it leaves a receipt, and who gets no answer looks for the receipt, in a
-// transaction after which the change cannot happen any more if it has not. So every operation is
-// repeated until its deadline, also those that are not safe to repeat, and [store.ErrUncertain]
-// remains for a change whose deadline comes, or whose context is cancelled, between question and
-// answer. Receipts are some 50 bytes for each call that runs at the same time. They hang on leases,
-// and so are gone when the store is closed, or 10 minutes after its process has died.
+// Reads are linearizable; those of many keys are of one revision. Waiting is by etcd's watches from
+// the revision of a read, so nothing is missed, also not over a lost member; history that is
+// compacted meanwhile costs a new read and, in a Watch, a Change with Dropped -1.
 //
-// Reads are linearizable. Those of many keys are of one revision. Waiting is by etcd's watches,
-// from the revision of the read that found nothing, so nothing is missed, also not over a lost
-// member; history that is compacted meanwhile costs a new read and, in a Watch, a Change with
-// Dropped -1.
-//
-// Changes of a value are optimistic: Add, CompareSet, Append and Barrier take one trip for a new
-// key and two for an old one, and more where others change it at the same time. Push is alike; of
-// waiting Pops any may be served next, not the first to have come.
+// Changes of a value are optimistic: they take one trip for a new key and two for an old one, and
+// more where others change it meanwhile. Of waiting Pops any may be served next.
 //
 // # Limits
 //

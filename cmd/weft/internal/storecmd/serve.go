@@ -75,9 +75,6 @@ user on this host. Elsewhere they are whoever reaches the port.`,
 	return cmd
 }
 
-// newestMinor is the newest release of PyTorch 2 whose dialect is known.
-const newestMinor = 15
-
 // config reads all flags, and tells all that is wrong with them.
 func (f *serveFlags) config(stderr io.Writer) (cfg store.ServerConfig, err error) {
 	cfg = store.ServerConfig{Addr: f.listen, MaxClients: f.maxClients}
@@ -90,10 +87,6 @@ func (f *serveFlags) config(stderr io.Writer) (cfg store.ServerConfig, err error
 	errs[5], errs[6] = cli.CheckListen("listen", f.listen), cli.CheckListen("metrics", f.metrics)
 	if cfg.Dialect, errs[0] = store.ParseDialect(f.dialect); errs[0] != nil {
 		errs[0] = fmt.Errorf("--dialect: %w", errs[0])
-	} else if minor, later := strings.CutPrefix(f.dialect, "2."); later {
-		if n, err := strconv.Atoi(minor); err == nil && n > newestMinor {
-			errs[0] = fmt.Errorf("--dialect: %s is later than any release that is known; expected auto, or one from 1.13 to 2.%d", f.dialect, newestMinor)
-		}
 	}
 	if cfg.Plain, errs[1] = cli.ParsePlain(f.plain); errs[1] != nil {
 		errs[1] = fmt.Errorf("--plain: %w", errs[1])
