@@ -36,8 +36,8 @@ test:
 	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector.
 	go test -run Allocat $$(grep -rl --include='*_test.go' 'testing\.AllocsPerRun' . | xargs -n 1 dirname | sort -u)
 	# Nor of what runs long on the interpreter of GPUs, on one goroutine, or on large values: the tests of files that are not for it, by their names.
-	names=$$(grep -l '^//go:build !race' bench/gpu/*_test.go bench/gpu/internal/measure/*_test.go kernels/gpu/*_test.go autodiff/*sizes_test.go autodiff/program/sizes_test.go kernels/cpu/sizes_test.go | xargs sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -)
-	go test -shuffle=on -run "^($$names)$$" ./bench/gpu ./bench/gpu/internal/measure ./kernels/gpu ./kernels/cpu ./autodiff ./autodiff/program
+	names=$$(grep -l '^//go:build !race' bench/gpu/*_test.go bench/gpu/internal/measure/*_test.go kernels/gpu/*_test.go autodiff/*sizes_test.go autodiff/internal/program/sizes_test.go kernels/cpu/sizes_test.go | xargs sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -)
+	go test -shuffle=on -run "^($$names)$$" ./bench/gpu ./bench/gpu/internal/measure ./kernels/gpu ./kernels/cpu ./autodiff ./autodiff/internal/program
 
 # The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
 lint:

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorgonia.org/gorgonia"
 
-	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/autodiff/internal/program"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/testgpu"

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/autodiff/internal/compile"
-	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/autodiff/internal/program"
 	"github.com/weft-project/weft/device"
 )
 

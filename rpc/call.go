@@ -13,9 +13,9 @@ import (
 	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/rpc/internal/membership"
+	"github.com/weft-project/weft/rpc/internal/refs"
 	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/rpc/trace"
 )
 

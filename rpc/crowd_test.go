@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )

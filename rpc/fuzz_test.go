@@ -15,9 +15,9 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/refs"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/refs"
-	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/rpc/internal/membership"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )

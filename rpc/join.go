@@ -8,8 +8,8 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/membership"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/rpc/internal/tracing"
-	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/ctx"
-	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/internal/refs"
 )
 
 // ErrLeaked is what a *LeakError matches: a worker has left while references were held that should

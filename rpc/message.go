@@ -12,8 +12,8 @@ import (
 	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/payload"
+	"github.com/weft-project/weft/rpc/internal/refs"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/membership"
+	"github.com/weft-project/weft/rpc/internal/refs"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 )
 

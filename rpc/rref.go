@@ -10,7 +10,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/codec"
-	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/internal/refs"
 )
 
 // RRef is a reference to a value that stays at its owner. It may be passed to and returned from any

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/rpc/internal/refs"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/rpc/internal/codec"
-	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/internal/refs"
 	"github.com/weft-project/weft/transport/simnet"
 )
 

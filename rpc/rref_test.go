@@ -14,8 +14,8 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/rpc/internal/refs"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/rpc/internal/membership"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 

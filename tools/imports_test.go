@@ -104,14 +104,15 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "autodiff/suite_test.go", module+"/internal/kerneltest")
 	plant(t, dir, "autodiff/gpu_test.go", module+"/kernels/gpu/leaf")
 	plant(t, dir, "autodiff/internal/rows/up.go", module+"/autodiff/leaf")
-	plant(t, dir, "autodiff/internal/expr/down.go", module+"/autodiff/program")
+	plant(t, dir, "autodiff/internal/expr/down.go", module+"/autodiff/internal/program")
 	plant(t, dir, "autodiff/internal/expr/beside.go", module+"/autodiff/internal/rows")
 	plant(t, dir, "autodiff/nn/down.go", module+"/autodiff/leaf")
 	plant(t, dir, "autodiff/nn/beside.go", module+"/autodiff/gorgonia")
 	plant(t, dir, "kernels/gpu/backend_test.go", module+"/kernels/backend/leaf")
 	plant(t, dir, "kernels/cpu/gpu_test.go", module+"/kernels/gpu/leaf")
 	plant(t, dir, "rpc/internal/codec/down.go", module+"/rpc/internal/wire")
-	plant(t, dir, "rpc/internal/codec/beside.go", module+"/rpc/internal/membership")
+	plant(t, dir, "rpc/internal/codec/beside.go", "rpc/internal/roster/beside.go", module+"/rpc/internal/membership")
+	plant(t, dir, "rpc/internal/roster/beside.go", module+"/rpc/internal/refs")
 	plant(t, dir, "internal/rpctest/down.go", module+"/rpc/leaf")
 	plant(t, dir, "internal/rpctest/up.go", module+"/optim/leaf")
 	plant(t, dir, "optim/world.go", module+"/internal/rpctest")
@@ -128,7 +129,7 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "elastic/rdzv/up.go", module+"/elastic/leaf")
 	plant(t, dir, "elastic/internal/process/beside.go", module+"/elastic/internal/output/leaf")
 	plant(t, dir, "elastic/internal/process/beside_test.go", module+"/elastic/internal/output/leaf")
-	want := []string{"autodiff/internal/expr/beside.go", "autodiff/internal/rows/up.go", "autodiff/nn/beside.go", "autodiff/suite.go", "elastic/internal/process/beside.go", "elastic/rdzv/up.go", "elastic/up.go", "internal/kerneltest/up.go", "internal/ptx/simt/beside.go", "internal/rpctest/up.go", "internal/storetest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "kernels/gpu/ptx.go", "optim/world.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/suite.go", "store/testify.go"}
+	want := []string{"autodiff/internal/expr/beside.go", "autodiff/internal/rows/up.go", "autodiff/nn/beside.go", "autodiff/suite.go", "elastic/internal/process/beside.go", "elastic/rdzv/up.go", "elastic/up.go", "internal/kerneltest/up.go", "internal/ptx/simt/beside.go", "internal/rpctest/up.go", "internal/storetest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "kernels/gpu/ptx.go", "optim/world.go", "rpc/internal/codec/beside.go", "rpc/internal/roster/beside.go", "rpc/unlisted.go", "store/suite.go", "store/testify.go"}
 	compare(t, want, depguard(t, dir))
 }
 

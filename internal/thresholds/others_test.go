@@ -16,7 +16,7 @@ var noThresholds = map[string]string{
 	"rpc/internal/codec":            "MaxRefs",
 	"rpc/internal/counts":           "MaxLabels",
 	"rpc/internal/membership":       "MaxWatched MaxWorld",
-	"rpc/refs":                      "DefaultLimit",
+	"rpc/internal/refs":             "DefaultLimit",
 	"transport/internal/bulk":       "maxOwed",
 	"transport/internal/cudaipc":    "mostBytes offsetMask outboxBytes outboxLeast",
 	"transport/internal/identity":   "maxCertFile maxKeyFile",

@@ -4,11 +4,11 @@ package thresholds
 func All() []Threshold {
 	return []Threshold{
 		// Values of a program.
-		{"autodiff/program.ownBuffer", 128 << 10, Bytes, Programs},
-		{"autodiff/program.maxSpare", 16 << 10, Bytes, Programs},
-		{"autodiff/program.few", 4096, Elems, Programs | Passes},
-		{"autodiff/program.smallView", 1 << 10, Elems, Programs | Passes},
-		{"autodiff/program.manySums", 1 << 10, Elems, Programs | Passes},
+		{"autodiff/internal/program.ownBuffer", 128 << 10, Bytes, Programs},
+		{"autodiff/internal/program.maxSpare", 16 << 10, Bytes, Programs},
+		{"autodiff/internal/program.few", 4096, Elems, Programs | Passes},
+		{"autodiff/internal/program.smallView", 1 << 10, Elems, Programs | Passes},
+		{"autodiff/internal/program.manySums", 1 << 10, Elems, Programs | Passes},
 		{"device.SmallBytes", 64, Bytes, Programs},
 		{"device.SharedFrom", 64 << 10, Bytes, Programs | Messages | Calls},
 		{"kernels/cpu/internal/elementwise.small", 16 << 10, Elems, Programs | Kernels},

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/autodiff/internal/expr"
-	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/autodiff/internal/program"
 )
 
 // WithCopies finds or compiles the forward that is given rounded copies of factors, and makes none:

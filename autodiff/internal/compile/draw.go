@@ -8,7 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/weft-project/weft/autodiff/internal/expr"
-	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/autodiff/internal/program"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/backend"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/autodiff/internal/expr"
-	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/autodiff/internal/program"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )

@@ -5,7 +5,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/autodiff/internal/program"
 )
 
 // Lower lists the instructions that outs need, in the order in which the graph was built.

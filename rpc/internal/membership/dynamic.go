@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/transport"
 )
 

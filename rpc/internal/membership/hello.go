@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 

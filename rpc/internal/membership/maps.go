@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/rpc/internal/roster"
 )
 
 // checkMaps checks the device maps among members, one error per violation; every member that sees

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/rpc/internal/roster"
 )
 
 func TestEachViolationOfTheRulesOfDeviceMapsIsAnErrorOfItsOwnThatNamesWorkerAndMap(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/refs"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/refs"
-	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 

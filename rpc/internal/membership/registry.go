@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/internal/printable"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )

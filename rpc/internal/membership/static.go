@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
-	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/rpc/internal/roster"
 	"github.com/weft-project/weft/transport"
 )
 

@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/rpc/internal/roster"
 )
 
 // MaxWatched is how many events wait for a slow watcher.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/internal/refs"
 )
 
 // The headers of calls, fetches and answers are written by hand, for speed; what follows the last

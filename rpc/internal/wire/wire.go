@@ -10,8 +10,8 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/rpc/refs"
-	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/rpc/internal/refs"
+	"github.com/weft-project/weft/rpc/internal/roster"
 )
 
 // Kinds of messages. The numbers are part of the wire format.
