@@ -60,6 +60,19 @@ func (v *View) distinct() int {
 	return n
 }
 
+// Again is about how many additions it takes to compute an element of an instruction's result anew.
+// It is false for what is better kept.
+func Again(i Instr) (additions int, ok bool) {
+	of, ok := i.(cheap)
+	if !ok {
+		return 0, false
+	}
+	return of.again(), true
+}
+
+// cheap is an instruction that is worth computing again, to save the memory of its result.
+type cheap interface{ again() int }
+
 // counted is an instruction that computes; the others move.
 type counted interface{ flops(in, out []Type) int }
 

@@ -39,29 +39,30 @@ const UnaryFns = int(numUnary)
 // function is what is known of an elementwise function.
 type function struct {
 	name   string
-	weight int                     // about how many additions a CPU does in the time
+	weight int                     // about how many additions a CPU does in the time, beside others
+	again  int                     // and alone, where a value is computed again instead of kept
 	of     func(x float64) float64 // of a unary function for which a CPU has no loop of its own
 }
 
 var unaries = [numUnary]function{
-	Neg:      {"Neg", 1, nil},
-	Exp:      {"Exp", 8, nil},
-	Log:      {"Log", 8, nil},
-	Sqrt:     {"Sqrt", 1, nil},
-	Tanh:     {"Tanh", 8, nil},
-	Sigmoid:  {"Sigmoid", 8, nil},
-	Relu:     {"Relu", 1, nil},
-	Gelu:     {"Gelu", 8, nil},
-	Scale:    {"Scale", 1, nil},
-	Shift:    {"Shift", 1, nil},
-	Abs:      {"Abs", 1, math.Abs},
-	Ceil:     {"Ceil", 1, math.Ceil},
-	Floor:    {"Floor", 1, math.Floor},
-	Sin:      {"Sin", 8, math.Sin},
-	Cos:      {"Cos", 8, math.Cos},
-	Log1p:    {"Log1p", 8, math.Log1p},
-	Expm1:    {"Expm1", 8, math.Expm1},
-	Softplus: {"Softplus", 8, softplus},
+	Neg:      {"Neg", 1, 1, nil},
+	Exp:      {"Exp", 8, 6, nil},
+	Log:      {"Log", 8, 6, nil},
+	Sqrt:     {"Sqrt", 1, 6, nil},
+	Tanh:     {"Tanh", 8, 12, nil},
+	Sigmoid:  {"Sigmoid", 8, 6, nil},
+	Relu:     {"Relu", 1, 1, nil},
+	Gelu:     {"Gelu", 8, 12, nil},
+	Scale:    {"Scale", 1, 1, nil},
+	Shift:    {"Shift", 1, 1, nil},
+	Abs:      {"Abs", 1, 12, math.Abs},
+	Ceil:     {"Ceil", 1, 12, math.Ceil},
+	Floor:    {"Floor", 1, 12, math.Floor},
+	Sin:      {"Sin", 8, 12, math.Sin},
+	Cos:      {"Cos", 8, 12, math.Cos},
+	Log1p:    {"Log1p", 8, 12, math.Log1p},
+	Expm1:    {"Expm1", 8, 12, math.Expm1},
+	Softplus: {"Softplus", 8, 12, softplus},
 }
 
 // softplus never computes the exponential of a positive number.
@@ -104,7 +105,13 @@ func (i Unary) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
+func (i Unary) again() int  { return unaries[i.Fn].again }
+func (i Binary) again() int { return binaries[i.Fn].again }
+
 func (i Unary) flops(in, out []Type) int { return elems(out, 0) }
+
+func (i Unary) readsNarrow(int) bool  { return true }
+func (i Binary) readsNarrow(int) bool { return true }
 
 func (i Unary) overwrites(in, out []Type, result, operand int) bool {
 	return in[operand].Equal(out[result])
@@ -137,20 +144,20 @@ const (
 const BinaryFns = int(numBinary)
 
 var binaries = [numBinary]function{
-	Add:         {"Add", 1, nil},
-	Sub:         {"Sub", 1, nil},
-	Mul:         {"Mul", 1, nil},
-	Div:         {"Div", 1, nil},
-	TanhGrad:    {"TanhGrad", 1, nil},
-	SigmoidGrad: {"SigmoidGrad", 1, nil},
-	ReluGrad:    {"ReluGrad", 1, nil},
-	GeluGrad:    {"GeluGrad", 8, nil},
-	Pow:         {"Pow", 8, nil},
-	Maximum:     {"Maximum", 1, nil},
-	Minimum:     {"Minimum", 1, nil},
-	Less:        {"Less", 1, nil},
-	LessEqual:   {"LessEqual", 1, nil},
-	Equal:       {"Equal", 1, nil},
+	Add:         {"Add", 1, 1, nil},
+	Sub:         {"Sub", 1, 1, nil},
+	Mul:         {"Mul", 1, 1, nil},
+	Div:         {"Div", 1, 1, nil},
+	TanhGrad:    {"TanhGrad", 1, 1, nil},
+	SigmoidGrad: {"SigmoidGrad", 1, 1, nil},
+	ReluGrad:    {"ReluGrad", 1, 1, nil},
+	GeluGrad:    {"GeluGrad", 8, 1, nil},
+	Pow:         {"Pow", 8, 1, nil},
+	Maximum:     {"Maximum", 1, 1, nil},
+	Minimum:     {"Minimum", 1, 1, nil},
+	Less:        {"Less", 1, 1, nil},
+	LessEqual:   {"LessEqual", 1, 1, nil},
+	Equal:       {"Equal", 1, 1, nil},
 }
 
 // Weight is about how many additions a CPU does in the time that the function takes.

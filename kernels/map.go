@@ -106,6 +106,8 @@ func (i Map) flops(in, out []Type) int {
 	return (len(i.Steps) + folds) * i.Shape.Elems()
 }
 
+func (i Map) readsNarrow(int) bool { return true }
+
 // No step reads the operand, in place, after the one that writes the result.
 func (i Map) overwrites(in, _ []Type, result, operand int) bool {
 	n, o := len(in), i.Outs[result]
@@ -169,6 +171,8 @@ func (i MatMulThen) flops(in, out []Type) int {
 	}
 	return i.MatMul.flops(in[:2], c) + i.Then.flops(append(c, in[2:]...), out)
 }
+
+func (i MatMulThen) readsNarrow(int) bool { return true }
 
 func (i MatMulThen) overwrites(in, out []Type, result, operand int) bool {
 	then := append([]Type{{in[0].Dtype, i.Then.Shape}}, in[2:]...)

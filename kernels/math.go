@@ -111,6 +111,8 @@ func (i Reduce) Infer(in []Type) ([]Type, error) {
 
 func (i Reduce) flops(in, out []Type) int { return elems(in, 0) }
 
+func (i Reduce) readsNarrow(int) bool { return true }
+
 // noneEmpty refuses to reduce an empty axis of in[0].
 func noneEmpty(i Instr, in []Type, mask []bool, fn ReduceFn) error {
 	for axis, reduced := range mask {

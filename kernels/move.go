@@ -23,6 +23,8 @@ func (i BroadcastTo) Infer(in []Type) ([]Type, error) {
 	return result(i, in, in[0].Dtype, i.Shape)
 }
 
+func (i BroadcastTo) again() int { return 0 }
+
 // Reshape gives the same elements another shape; every dtype. It is a copy here; executors may
 // share the buffer instead.
 type Reshape struct{ Shape device.Shape }
@@ -43,6 +45,8 @@ func (i Reshape) Infer(in []Type) ([]Type, error) {
 	}
 	return out, nil
 }
+
+func (i Reshape) again() int { return 0 }
 
 // Transpose reorders axes: axis k of the result is axis Perm[k] of the operand; every dtype.
 type Transpose struct{ Perm []int }
@@ -71,6 +75,8 @@ func (i Transpose) Infer(in []Type) ([]Type, error) {
 	return result(i, in, in[0].Dtype, s)
 }
 
+func (i Transpose) again() int { return 0 }
+
 // Slice keeps [Start, Stop) of an axis; every dtype.
 type Slice struct{ Axis, Start, Stop int }
 
@@ -89,6 +95,8 @@ func (i Slice) Infer(in []Type) ([]Type, error) {
 	}
 	return result(i, in, in[0].Dtype, withExtent(in[0].Shape, i.Axis, i.Stop-i.Start))
 }
+
+func (i Slice) again() int { return 0 }
 
 func withExtent(s device.Shape, axis, n int) device.Shape {
 	s = s.Clone()
@@ -169,6 +177,8 @@ func (i Cast) Infer(in []Type) ([]Type, error) {
 	return []Type{{i.To, in[0].Shape}}, nil
 }
 
+func (i Cast) again() int { return 1 }
+
 // Fill makes a tensor of one value, converted as [Cast] does; it has no operands.
 type Fill struct {
 	Type Type
@@ -187,3 +197,5 @@ func (i Fill) Infer(in []Type) ([]Type, error) {
 	}
 	return result(i, in, i.Type.Dtype, i.Type.Shape)
 }
+
+func (i Fill) again() int { return 0 }

@@ -94,3 +94,12 @@ func Widened(ts []Type) []Type {
 
 // IsNarrow says whether a tensor lies in memory as bfloat16.
 func IsNarrow(t Type) bool { return t.Dtype == device.BFloat16 }
+
+// ReadsNarrow says whether an instruction computes as well with operand k in bfloat16, if that was
+// computed as such.
+func ReadsNarrow(i Instr, k int) bool {
+	of, ok := Unviewed(i).(narrowReader)
+	return ok && of.readsNarrow(k)
+}
+
+type narrowReader interface{ readsNarrow(k int) bool }

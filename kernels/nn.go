@@ -134,6 +134,8 @@ func (i CrossEntropy) Infer(in []Type) ([]Type, error) {
 
 func (i CrossEntropy) flops(in, out []Type) int { return 5 * elems(in, 0) }
 
+func (i CrossEntropy) readsNarrow(k int) bool { return k == 0 }
+
 func checkLogits(i Instr, in []Type) error {
 	logits, labels := in[0], in[1]
 	if err := sameFloats(i, in, in[:1]); err != nil {
@@ -174,6 +176,8 @@ func (i CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 
 func (i CrossEntropyGrad) flops(in, out []Type) int { return 5 * elems(in, 0) }
 
+func (i CrossEntropyGrad) readsNarrow(k int) bool { return k == 0 }
+
 // Row by row; what all rows read must stay.
 func (i CrossEntropyGrad) overwrites(in, out []Type, result, operand int) bool {
 	return operand == 0
@@ -192,6 +196,8 @@ func (i Normalize) Infer(in []Type) ([]Type, error) {
 	}
 	return inferNormalize(i, in)
 }
+
+func (i Normalize) again() int { return 4 }
 
 func (i Normalize) flops(in, out []Type) int { return 7 * elems(in, 0) }
 
@@ -224,6 +230,8 @@ func (i NormalizeGrad) Infer(in []Type) ([]Type, error) {
 
 func (i NormalizeGrad) flops(in, out []Type) int { return 11 * elems(in, 0) }
 
+func (i NormalizeGrad) readsNarrow(k int) bool { return k == 1 }
+
 func (i NormalizeGrad) overwrites(in, out []Type, result, operand int) bool {
 	return in[operand].Equal(out[result])
 }
@@ -244,6 +252,8 @@ func (i LayerNorm) Infer(in []Type) ([]Type, error) {
 	}
 	return in[:1:1], nil
 }
+
+func (i LayerNorm) again() int { return 4 }
 
 func (i LayerNorm) flops(in, out []Type) int { return 9 * elems(in, 0) }
 
@@ -283,6 +293,8 @@ func (i LayerNormGrad) Infer(in []Type) ([]Type, error) {
 }
 
 func (i LayerNormGrad) flops(in, out []Type) int { return 15 * elems(in, 0) }
+
+func (i LayerNormGrad) readsNarrow(k int) bool { return k == 2 }
 
 // Row by row; what all rows read must stay.
 func (i LayerNormGrad) overwrites(in, out []Type, result, operand int) bool {

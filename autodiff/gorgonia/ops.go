@@ -146,18 +146,21 @@ func (o *opNode) ints(name string) []int {
 }
 
 func takeUnary(o *opNode) (builder, error) {
-	f := unaryBuilders[o.op.String()]
-	if f == nil {
-		return nil, refusal("elemUnaryOp")
+	name := o.op.String()
+	if f := unaryBuilders[name]; f != nil {
+		return func(g *autodiff.Graph, in []node) node { return f(g, in[0]) }, nil
 	}
-	return func(g *autodiff.Graph, in []node) node { return f(g, in[0]) }, nil
+	for fn := range kernels.UnaryFn(kernels.UnaryFns) {
+		if strings.EqualFold(name, fn.String()) {
+			return func(g *autodiff.Graph, in []node) node { return g.Apply(kernels.Unary{Fn: fn}, in[0]) }, nil
+		}
+	}
+	return nil, refusal("elemUnaryOp")
 }
 
-// unaryBuilders is by the op's String.
+// unaryBuilders is by the op's String: of those that are not Weft's under the same name.
 var unaryBuilders = map[string]func(g *autodiff.Graph, x node) node{
-	"abs": (*autodiff.Graph).Abs, "ceil": (*autodiff.Graph).Ceil, "floor": (*autodiff.Graph).Floor, "sin": (*autodiff.Graph).Sin, "cos": (*autodiff.Graph).Cos,
-	"exp": (*autodiff.Graph).Exp, "ln": (*autodiff.Graph).Log, "neg": (*autodiff.Graph).Neg, "sqrt": (*autodiff.Graph).Sqrt, "tanh": (*autodiff.Graph).Tanh,
-	"sigmoid": (*autodiff.Graph).Sigmoid, "log1p": (*autodiff.Graph).Log1p, "expm1": (*autodiff.Graph).Expm1, "softplus": (*autodiff.Graph).Softplus,
+	"ln": (*autodiff.Graph).Log,
 	"sign": func(g *autodiff.Graph, x node) node { // 1 at 0
 		return g.Shift(g.Scale(g.LessEqual(constant(g, x, 0), x), 2), -1)
 	},

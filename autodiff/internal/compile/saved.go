@@ -124,36 +124,15 @@ func isMove(i kernels.Instr) bool {
 	return false
 }
 
-// workOf is what an instruction costs for each element, in additions; never for what has to be
-// kept.
-func workOf(i kernels.Instr) int {
-	switch i := i.(type) {
-	case kernels.Reshape, kernels.Transpose, kernels.BroadcastTo, kernels.Fill, kernels.Slice:
-		return 0
-	case kernels.Binary, kernels.Cast:
-		return 1
-	case kernels.Normalize, kernels.LayerNorm:
-		return 4
-	case kernels.Unary:
-		switch i.Fn {
-		case kernels.Neg, kernels.Scale, kernels.Shift, kernels.Relu:
-			return 1
-		case kernels.Exp, kernels.Log, kernels.Sqrt, kernels.Sigmoid:
-			return 6
-		}
-		return 12 // GELU takes as many on AVX-512, tanh 9
-	}
-	return never
-}
-
 // workFor is what n costs, all of it. Functions of float64 have no vectors.
 func (s *saving) workFor(n *gorgonia.Node, i kernels.Instr) int {
-	w, t := workOf(i), s.g.Type(n)
+	t := s.g.Type(n)
+	w, ok := kernels.Again(i)
+	if !ok {
+		return never
+	}
 	if _, fn := i.(kernels.Unary); fn && w > 1 && t.Dtype == device.Float64 {
 		w *= 4
-	}
-	if w == never {
-		return never
 	}
 	return w * t.Shape.Elems()
 }

@@ -127,7 +127,7 @@ func (n *narrowing) readings() []reading {
 			switch {
 			case alias(i) || isFactor(i.Instr, k):
 				how = asFactor
-			case readsProduct(i.Instr, k):
+			case kernels.ReadsNarrow(i.Instr, k):
 				how = asProduct
 			}
 			read[n.root[v]] = max(read[n.root[v]], how)
@@ -158,22 +158,6 @@ func isFactor(i kernels.Instr, k int) bool {
 	default:
 		return matrixAt(of, k)
 	}
-}
-
-// readsProduct says whether an instruction computes as well with an operand of bfloat16 that was
-// computed as such.
-func readsProduct(i kernels.Instr, k int) bool {
-	switch kernels.Unviewed(i).(type) {
-	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary, kernels.Reduce:
-		return true
-	case kernels.CrossEntropy, kernels.CrossEntropyGrad:
-		return k == 0
-	case kernels.LayerNormGrad:
-		return k == 2
-	case kernels.NormalizeGrad:
-		return k == 1
-	}
-	return false
 }
 
 // makesProduct says whether v is a product, or attention, without anything as large added.
