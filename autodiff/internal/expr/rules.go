@@ -37,7 +37,11 @@ func one(f func(v *vjp) node) rule {
 func ruleOf(i kernels.Instr) rule {
 	switch i := i.(type) {
 	case kernels.Unary:
-		return unaryRule(i)
+		f := unaryRules[i.Fn]
+		if f == nil {
+			return nil
+		}
+		return one(func(v *vjp) node { return f(v, i.C) })
 	case kernels.Binary:
 		return binaryRules[i.Fn]
 	case kernels.MatMul:
@@ -90,67 +94,6 @@ func ruleOf(i kernels.Instr) rule {
 		return one(func(v *vjp) node { return v.Apply(kernels.Cast{To: v.types[v.in[0]].Dtype}, v.gy) })
 	}
 	return imageRule(i)
-}
-
-func unaryRule(i kernels.Unary) rule {
-	switch i.Fn {
-	case kernels.Neg:
-		return one(func(v *vjp) node { return v.neg(v.gy) })
-	case kernels.Exp:
-		return one(func(v *vjp) node { return v.mul(v.gy, v.y) })
-	case kernels.Log:
-		return one(func(v *vjp) node { return v.div(v.gy, v.in[0]) })
-	case kernels.Sqrt:
-		return one(func(v *vjp) node { return v.div(v.gy, v.scale(v.y, 2)) })
-	case kernels.Tanh:
-		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.TanhGrad}, v.y, v.gy) })
-	case kernels.Sigmoid:
-		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.SigmoidGrad}, v.y, v.gy) })
-	case kernels.Relu:
-		// y is positive, or NaN, where x is, and is kept anyway by whatever reads it.
-		return one(func(v *vjp) node { return v.where(v.y, v.gy) })
-	case kernels.Gelu:
-		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.GeluGrad}, v.in[0], v.gy) })
-	case kernels.Scale:
-		return one(func(v *vjp) node { return v.scale(v.gy, i.C) })
-	case kernels.Shift:
-		return one(func(v *vjp) node { return v.gy })
-	}
-	return moreUnaryRules[i.Fn]
-}
-
-// binaryRules has no entry for the functions that are gradients themselves.
-var binaryRules = map[kernels.BinaryFn]rule{
-	kernels.Add: func(v *vjp) []node { return []node{v.gy, v.gy} },
-	kernels.Sub: func(v *vjp) []node {
-		d := []node{v.gy, nil}
-		if v.need[1] {
-			d[1] = v.neg(v.gy)
-		}
-		return d
-	},
-	kernels.Mul: func(v *vjp) []node {
-		d := make([]node, 2)
-		for j := range 2 {
-			if v.need[j] {
-				d[j] = v.mul(v.gy, v.in[1-j])
-			}
-		}
-		return d
-	},
-	kernels.Div: func(v *vjp) []node {
-		d := make([]node, 2)
-		if v.need[0] {
-			d[0] = v.div(v.gy, v.in[1])
-		}
-		if v.need[1] { // −gy·(y/b): y, which is 0 where a is, makes 1/b small where that would overflow
-			d[1] = v.neg(v.mul(v.gy, v.div(v.y, v.in[1])))
-		}
-		return d
-	},
-	kernels.Pow:     powRule,
-	kernels.Maximum: chosenRule(func(v *vjp, one, other node) node { return v.binary(kernels.Less, one, other) }),
-	kernels.Minimum: chosenRule(func(v *vjp, one, other node) node { return v.binary(kernels.Less, other, one) }),
 }
 
 // matmulRule: with C = op(A)·op(B), dop(A) = dC·op(B)ᵀ and dop(B) = op(A)ᵀ·dC; a transposed operand
