@@ -187,7 +187,7 @@ func (o *outbox) failWith(err error) {
 	}
 	o.mu.Unlock()
 	if first {
-		o.failWith(err)
+		o.fail(err)
 	}
 }
 
