@@ -111,7 +111,7 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "kernels/gpu/backend_test.go", module+"/kernels/backend/leaf")
 	plant(t, dir, "kernels/cpu/gpu_test.go", module+"/kernels/gpu/leaf")
 	plant(t, dir, "rpc/internal/codec/down.go", module+"/rpc/internal/wire")
-	plant(t, dir, "rpc/internal/codec/beside.go", "rpc/internal/roster/beside.go", module+"/rpc/internal/membership")
+	plant(t, dir, "rpc/internal/codec/beside.go", module+"/rpc/internal/membership")
 	plant(t, dir, "rpc/internal/roster/beside.go", module+"/rpc/internal/refs")
 	plant(t, dir, "internal/rpctest/down.go", module+"/rpc/leaf")
 	plant(t, dir, "internal/rpctest/up.go", module+"/optim/leaf")
