@@ -125,7 +125,7 @@ func (e *OwnerError) sent(what string) string {
 	return text + sendCopy
 }
 
-const sendCopy = "use the context that Worker.Pass gives to its function, or send a copy: Tensor.Copy"
+const sendCopy = "use the context that Worker.Pass gives to its function, or, where no gradient is to come back through it, send a copy: Tensor.Copy"
 
 // remedy is what mends an operation on tensors of two owners.
 func (e *OwnerError) remedy() string {

@@ -177,7 +177,8 @@ func (t *Tensor) Detach() *Tensor {
 }
 
 // Copy is a copy of the value that has no history and belongs to nobody: it outlives the pass or
-// arena of t, and may be mixed with tensors of others and sent to other workers.
+// arena of t, and may be mixed with tensors of others and sent to other workers. No gradient comes
+// back through it.
 func (t *Tensor) Copy() *Tensor {
 	err := t.Err()
 	if err == nil {

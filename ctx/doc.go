@@ -20,10 +20,10 @@
 // # Failures
 //
 // A backward that fails anywhere (an error in a function, a lost worker, the deadline, a
-// cancellation) fails on every worker that takes part, with the same [Failure]. Who finds the cause
-// tells all. What other workers have found already is taken back, as long as nobody has read it and
-// no more than four backwards have ended there since, so that with RetainGraph a backward may be
-// tried again in the same pass.
+// cancellation) fails on every worker that takes part, with a [Failure] that names the cause. Who
+// finds it tells all. What other workers have found already is taken back, as long as nobody has
+// read it and no more than four backwards have ended there since, so that with RetainGraph a
+// backward may be tried again in the same pass.
 //
 // # Lifetimes
 //

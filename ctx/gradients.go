@@ -123,7 +123,8 @@ func (p *Pass) mergeLocked(except int) error {
 }
 
 // Gradients is a copy of the table leaf → gradient of the pass that c carries, on this worker. The
-// gradients belong to the pass.
+// gradients belong to the pass. The leaves are the very tensors that the forward used here; one
+// without a gradient is not in the table.
 func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	p, ok := From(c)
 	if !ok {
@@ -148,7 +149,7 @@ func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	return maps.Clone(p.grads), nil
 }
 
-// HadBackward says whether a backward of the pass has ended on this worker.
+// HadBackward says whether a backward of the pass has ended on this worker, well or not.
 func (p *Pass) HadBackward() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

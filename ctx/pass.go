@@ -384,7 +384,7 @@ type Edge struct {
 	Node    *autodiff.Node
 }
 
-// SendFunctions lists the send functions attached here, by message.
+// SendFunctions lists the send functions attached here, by message, that no backward has used up.
 func (p *Pass) SendFunctions() []Edge {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@
 // A field of a rule that is zero takes torch's default, and [Zero] is 0 itself: AdamW{WeightDecay:
 // optim.Zero} does not decay.
 //
-// A gradient that no optimizer steps, or none at all, is an error of a step: see [Local.Step].
+// A gradient that no optimizer steps, or none on any owner, is an error of a step: [Local.Step].
 //
 // Gradients are read from the pass of a step's context, never from tensors, so that concurrent
 // passes may step the same parameters: steps on one parameter follow one another, and a forward

@@ -116,7 +116,7 @@ func record(c context.Context, p *membership.Peer, what string, tensors []*autod
 }
 
 // ofPass refuses tensors of a pass or arena that the context does not carry: their gradients would
-// be lost without a word.
+// be lost without a word. Those of nobody may leave without a pass, and are not recorded then.
 func ofPass(c context.Context, tensors []*autodiff.Tensor) error {
 	if len(tensors) == 0 || c.Err() != nil { // who has ended the call knows better what is wrong
 		return nil

@@ -79,8 +79,14 @@ func wallsTable(t *testing.T, below string) map[string][]string {
 	for _, m := range row.FindAllStringSubmatch(string(design), -1) {
 		walls[m[1]] = regexp.MustCompile(`[a-z]+`).FindAllString(m[2], -1)
 	}
-	if len(walls) < 8 {
-		t.Fatalf("docs/design.md lists %d packages below %s; expected the table of at least 8", len(walls), below)
+	folders, err := os.ReadDir("../" + below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range folders {
+		if _, ok := walls[f.Name()]; !ok && !strings.HasSuffix(f.Name(), "test") {
+			t.Fatalf("docs/design.md has no row for %s%s (names of packages are letters alone)", below, f.Name())
+		}
 	}
 	return walls
 }

@@ -138,7 +138,8 @@ const (
 
 // Transfer is a message's tensors on their way.
 type Transfer interface {
-	// Ticket has at most MaxTicketPart bytes.
+	// Ticket has at most MaxTicketPart bytes; that of lane cuda, which may hold another's, has at
+	// most MaxTicket.
 	Ticket() []byte
 	// Deliver returns when the tensors are not needed any more, or c has ended. c ends with the
 	// sender's context, with its stream's, and with the link. When it fails nothing is held.
