@@ -62,7 +62,7 @@ type memberShell struct{ w *Worker }
 
 func (s memberShell) Met(p *membership.Peer) { s.w.refs.meet(p.Node) }
 
-// ended ends what depends on a life that is over.
+// Ended ends what depends on a life that is over.
 func (s memberShell) Ended(p *membership.Peer) {
 	s.w.refs.do(func(m *refs.Machine, now time.Time) { m.Lose(now, p.Node) })
 	s.w.passes.PeerLost(ctx.WorkerID(p.Rank), p.Lost())
@@ -80,7 +80,7 @@ func (s memberShell) Observed(link transport.Link, st transport.Stream, m *trans
 	return s.w.serving.observed(link, st, m)
 }
 
-// askOn exchanges a message on a link that is not in use yet.
+// AskOn exchanges a message on a link that is not in use yet.
 func (s memberShell) AskOn(c context.Context, link transport.Link, kind uint8, h any) (value []byte, err error) {
 	header, err := wire.Encode(h)
 	if err != nil {

@@ -451,7 +451,7 @@ const rankMark = "#"
 // NameOfRank stands for whoever has a rank.
 func NameOfRank(n int) string { return rankMark + strconv.Itoa(n) }
 
-// rankOf reads what nameOfRank gives.
+// rankOf reads what NameOfRank gives.
 func rankOf(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, rankMark)
 	n, err := strconv.Atoi(digits)

@@ -24,7 +24,7 @@ type Peer struct {
 	There device.Map // mine → the peer's, for what leaves in calls
 	Back  device.Map // mine → the peer's, for what leaves in responses to its calls
 
-	// guarded by ms.mu
+	// guarded by the lock of the members it is of
 	link    transport.Link   // nil until linked
 	served  []transport.Link // the other ends of links to oneself
 	gone    error            // why the peer cannot be called any more
@@ -120,7 +120,7 @@ func (ms *Members) patientWith(p *Peer, err error) bool {
 	return again && pause(ms.life, pollEvery) == nil
 }
 
-// unlinked is what the failure of a dial means to calls. The caller holds ms.mu.
+// unlinked is what the failure of a dial means to calls. The caller holds that lock.
 func (p *Peer) unlinked(err error) error {
 	switch {
 	case err == nil || p.link != nil:

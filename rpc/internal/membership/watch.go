@@ -19,7 +19,7 @@ type Change struct {
 	Missed int   // how many changes before this one were dropped
 }
 
-// watcher is a queue of changes; it is guarded by members.mu.
+// watcher is a queue of changes; it is guarded by the lock of Members.
 type watcher struct {
 	queue  []Change
 	missed int

@@ -121,7 +121,7 @@ type handshake struct {
 
 type handshakeKey struct{}
 
-// ConnContext lets a handshake begin, or not. It is over when its connection has proved itself, or
+// connContext lets a handshake begin, or not. It is over when its connection has proved itself, or
 // is gone.
 func (g *gate) connContext(c context.Context, info *quic.ClientInfo) (context.Context, error) {
 	host := places.AccountOf(info.RemoteAddr)

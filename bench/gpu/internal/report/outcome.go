@@ -89,7 +89,7 @@ func (r *Result) Learn() {
 	}
 }
 
-// write writes both files: each is whole at any time, as it was before or as it is now. They are
+// Write writes both files: each is whole at any time, as it was before or as it is now. They are
 // looked at as they are written: what one of them cannot be is no reason for the other not to be
 // written.
 func (r Result) Write(dir string) error {
