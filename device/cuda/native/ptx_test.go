@@ -58,7 +58,7 @@ func TestAGPUThatCannotAccessAnotherSaysSo(t *testing.T) {
 }
 
 func TestPTXRunsOverTheDriversMemory(t *testing.T) {
-	text, err := os.ReadFile("../ptx/testdata/basic.ptx")
+	text, err := os.ReadFile("../../../internal/ptx/testdata/basic.ptx")
 	require.NoError(t, err)
 	b := newBench(t)
 	m, err := b.d.Load(text)
