@@ -154,7 +154,7 @@ func (p *pool) stats() Stats {
 	return Stats{Pooled: p.blocks, PooledBytes: p.bytes, Allocs: p.allocs, Reused: p.reused, SharedBytes: p.shared.bytes}
 }
 
-// drain gives what was kept; nothing is kept any more.
+// drain takes out all blocks that were kept.
 func (p *pool) drain() []*block {
 	p.mu.Lock()
 	p.closed = true

@@ -39,8 +39,8 @@ const UnaryFns = int(numUnary)
 // function is what is known of an elementwise function.
 type function struct {
 	name   string
-	weight int                     // about how many additions a CPU does in the time, beside others
-	again  int                     // and alone, where a value is computed again instead of kept
+	weight int                     // additions that a CPU does in the time: plans of threads go by it
+	again  int                     // the same, where the compiler weighs computing anew against keeping
 	of     func(x float64) float64 // of a unary function for which a CPU has no loop of its own
 }
 

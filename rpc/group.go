@@ -172,7 +172,7 @@ func (g *groups) join(c context.Context, in gathering) (*Future[map[string][]byt
 	return me.promise.Future(), nil
 }
 
-// gather gives everybody when the last has come.
+// gather adds a participant. It returns all of them when the last has come.
 func (g *groups) gather(in gathering, me *participant) (map[string]*participant, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

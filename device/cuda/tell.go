@@ -91,7 +91,7 @@ type tellings struct {
 	found [keptFaults]*found
 }
 
-// depend has a value depend on another, too.
+// depend makes a value depend on another, too.
 func (t *tellings) depend(o, p *origin) {
 	if !t.clean.covers(&p.asks) {
 		o.asks.advanceTo(&p.asks)

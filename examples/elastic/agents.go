@@ -77,7 +77,7 @@ var (
 	stepLine    = regexp.MustCompile(`^\[\d+\] step (\d+)/(\d+) `)
 )
 
-// handleLine takes a line.
+// handleLine reads one line of an agent.
 func (w *crew) handleLine(name string, a *agentProcess, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

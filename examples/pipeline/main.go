@@ -183,7 +183,7 @@ func (s *settings) check(rest []string) error {
 	return errors.Join(errs...)
 }
 
-// chooseWorkers settles how many workers there are.
+// chooseWorkers decides how many workers there are.
 func (s *settings) chooseWorkers() error {
 	size, launched := os.LookupEnv("WORLD_SIZE")
 	if os.Getenv("RANK") == "" || !launched {

@@ -1,4 +1,3 @@
-// Package names lists names in errors.
 package names
 
 import (

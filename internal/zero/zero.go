@@ -1,4 +1,3 @@
-// Package zero tells a setting that was left out, and takes its default, from one that is to be 0.
 package zero
 
 // Itself is what a user writes for 0 where the zero value stands for a default. It is negative, and

@@ -49,18 +49,18 @@ func (c *copies) arrange(from int) (end int) {
 		for moved := true; moved; {
 			moved = false
 			for _, y := range c.all[:k] {
-				if y.last >= x.first && x.at < y.limit() && y.at < x.limit() {
-					x.at, moved = y.limit(), true
+				if y.last >= x.first && x.at < y.after() && y.at < x.after() {
+					x.at, moved = y.after(), true
 				}
 			}
 		}
-		end = max(end, x.limit())
+		end = max(end, x.after())
 	}
 	return end
 }
 
-// limit is where the next can begin.
-func (c *copied) limit() int { return c.at + (c.of.n/2+255)&^255 }
+// after is where the next can begin.
+func (c *copied) after() int { return c.at + (c.of.n/2+255)&^255 }
 
 // place gives the copies their place in the scratch.
 func (s *builder) place() {

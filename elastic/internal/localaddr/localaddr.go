@@ -1,4 +1,3 @@
-// Package localaddr finds the address by which others reach this machine.
 package localaddr
 
 import (

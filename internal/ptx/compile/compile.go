@@ -94,7 +94,7 @@ func Kernel(src *syntax.Source, globals map[string]uint64, f *syntax.Function, m
 		}
 	}
 	for k := range c.k.Special {
-		c.k.Special[k].Reg = c.registerAt(c.k.Special[k].Reg)
+		c.k.Special[k].Reg = c.home(c.k.Special[k].Reg)
 	}
 	return c.k, nil
 }
@@ -127,8 +127,8 @@ func (c *compiler) entry(f *syntax.Function) error {
 	return nil
 }
 
-// registerAt is where a register lies.
-func (c *compiler) registerAt(r int) int {
+// home is where a register lies.
+func (c *compiler) home(r int) int {
 	if c.places == nil {
 		return r
 	}
@@ -138,12 +138,12 @@ func (c *compiler) registerAt(r int) int {
 // reads and writes note what the next instruction does with a register, and say where it lies.
 func (c *compiler) reads(r int) int {
 	c.marks = append(c.marks, mark{int32(len(c.k.Code)), int32(r), false})
-	return c.registerAt(r)
+	return c.home(r)
 }
 
 func (c *compiler) writes(r int) int {
 	c.marks = append(c.marks, mark{int32(len(c.k.Code)), int32(r), true})
-	return c.registerAt(r)
+	return c.home(r)
 }
 
 // body compiles statements.

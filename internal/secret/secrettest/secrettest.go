@@ -1,4 +1,3 @@
-// Package secrettest gives tests tokens that cost nothing.
 package secrettest
 
 import (

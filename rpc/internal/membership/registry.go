@@ -120,7 +120,7 @@ func pause(c context.Context, d time.Duration) error {
 	}
 }
 
-// claim claims a key. Where its holder answers at its address the key is taken; where it does not,
+// claim takes a key. Where its holder answers at its address the key is taken; where it does not,
 // it is about to be declared lost by those that had a link with it.
 func (g *Registry) claim(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
 	expected, mute := "", "" // mute is an address where nobody answered

@@ -297,7 +297,7 @@ func (r *Roster) Leave() {
 	}
 }
 
-// endLife is the end of a life.
+// endLife ends a life.
 func (r *Roster) endLife(e *entry, state State, cause error, from int) {
 	if e.linked {
 		r.links--

@@ -150,7 +150,7 @@ func (ws *watches) nudge() {
 	}
 }
 
-// shutDown is for a client that is closed.
+// shutDown ends all watches, as the client is closed.
 func (ws *watches) shutDown(err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

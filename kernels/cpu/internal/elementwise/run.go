@@ -124,7 +124,7 @@ func (s *tiles[T]) bind(p *Plan[T]) {
 	s.sums = grown(s.sums, p.each*p.step)
 }
 
-// forget forgets the memory of others.
+// forget drops what points to the memory of others.
 func (s *tiles[T]) forget() { clear(s.regs) }
 
 // row is a row of scratch of n elements.

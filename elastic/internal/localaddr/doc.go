@@ -1,0 +1,2 @@
+// Package localaddr finds the address by which others reach this machine.
+package localaddr

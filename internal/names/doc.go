@@ -1,0 +1,2 @@
+// Package names lists names in errors.
+package names
