@@ -1,0 +1,273 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/weft-project/weft/collective/internal/plan"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc"
+)
+
+// AllReduceBuffers replaces what is in buffers, elements of one dtype, by what op makes of all
+// members' elements. The members bring buffers of the same sizes, on any devices. It is one
+// operation, however many buffers there are, and is under way when this returns: it matches by the
+// order of calls, not of ends. Nobody may use the buffers until the future is there, which gives
+// them. Where it fails they are as they were. The context of the future's Wait bounds the waiting,
+// and c the operation.
+//
+// Elements of bfloat16, which tensors do not have, are reduced in float32, and rounded once.
+func (g *Group) AllReduceBuffers(c context.Context, op Op, d device.Dtype, bufs ...*device.Buffer) *rpc.Future[[]*device.Buffer] {
+	scope, _ := c.Value(scopeKey{}).(string)
+	at := place{what: fmt.Sprintf("buffers of %v", d), line: g.known.line()}
+	g.mu.Lock()
+	k := place{}.number(g, scope)
+	g.mu.Unlock()
+	at.key = &k
+	b := bundle{d: d}
+	err := b.hold(op, bufs)
+	for _, n := range b.lens() {
+		at.what += fmt.Sprint(" ", n)
+	}
+	p := rpc.NewPromise[[]*device.Buffer](fmt.Sprintf("AllReduce %v %v of %d buffers in group %q", op, k, len(bufs), g.name))
+	g.runs.Go(func() {
+		defer b.giveBack()
+		if err != nil {
+			err = fmt.Errorf("collective: AllReduce of buffers %v in group %q: %w", k, g.name, err)
+			g.giveUp(k, err)
+		} else {
+			err = b.reduce(context.WithValue(c, placeKey{}, at), g, op)
+		}
+		if err != nil {
+			_ = p.Fail(err) // it is resolved here alone
+			return
+		}
+		_ = p.Resolve(bufs) // likewise
+	})
+	return p.Future()
+}
+
+// bundle is buffers that are reduced together.
+type bundle struct {
+	d    device.Dtype
+	bufs []*device.Buffer // one reference each
+	all  *device.Buffer   // what they hold, one behind the other
+}
+
+// hold takes references to the buffers, and checks them.
+func (b *bundle) hold(op Op, bufs []*device.Buffer) error {
+	sums := b.d
+	if b.d == device.BFloat16 {
+		sums = device.Float32
+	}
+	if err := op.Check(sums); err != nil {
+		return err
+	}
+	for i, buf := range bufs {
+		switch {
+		case buf == nil || !buf.TryRetain():
+			return fmt.Errorf("%w: buffer %d is nil, or was released", ErrArguments, i)
+		case buf.ReadOnly():
+			_ = buf.Release() // ours
+			return fmt.Errorf("%w: buffer %d is borrowed, and cannot be written; give a copy", ErrArguments, i)
+		}
+		b.bufs = append(b.bufs, buf)
+		if buf.Len()%b.d.Size() != 0 {
+			return fmt.Errorf("%w: buffer %d of %d bytes; expected elements of %d", ErrArguments, i, buf.Len(), b.d.Size())
+		}
+	}
+	return nil
+}
+
+func (b *bundle) giveBack() {
+	for _, buf := range b.bufs {
+		_ = buf.Release() // ours
+	}
+	if b.all != nil {
+		_ = b.all.Release() // ours
+	}
+}
+
+// lens are how many elements the buffers have.
+func (b *bundle) lens() []int {
+	n := make([]int, len(b.bufs))
+	for i, buf := range b.bufs {
+		n[i] = buf.Len() / max(b.d.Size(), 1)
+	}
+	return n
+}
+
+func (b *bundle) reduce(c context.Context, g *Group, op Op) error {
+	bytes := 0
+	for _, buf := range b.bufs {
+		bytes += buf.Len()
+	}
+	var err error
+	if b.all, err = device.Host().Alloc(bytes); err != nil {
+		g.giveUp(*placeIn(c).key, err)
+		return err
+	}
+	mem, err := b.all.Host()
+	for off, i := 0, 0; err == nil && i < len(b.bufs); i++ {
+		n := b.bufs[i].Len()
+		err = b.bufs[i].Device().Download(mem[off:off+n], b.bufs[i], 0)
+		off += n
+	}
+	if err != nil {
+		g.giveUp(*placeIn(c).key, err)
+		return err
+	}
+	switch b.d {
+	case device.Float64:
+		err = AllReduce(c, g, device.As[float64](mem), op)
+	case device.Int32:
+		err = AllReduce(c, g, device.As[int32](mem), op)
+	case device.Int64:
+		err = AllReduce(c, g, device.As[int64](mem), op)
+	case device.BFloat16:
+		wide := widened(mem)
+		if err = AllReduce(c, g, wide, op); err == nil {
+			narrow(mem, wide)
+		}
+	default:
+		err = AllReduce(c, g, device.As[float32](mem), op)
+	}
+	for off, i := 0, 0; err == nil && i < len(b.bufs); i++ {
+		n := b.bufs[i].Len()
+		err = b.bufs[i].Device().Upload(b.bufs[i], 0, mem[off:off+n])
+		off += n
+	}
+	return err
+}
+
+// widened is elements of bfloat16 as float32.
+func widened(mem []byte) []float32 {
+	wide := make([]float32, len(mem)/2)
+	for i := range wide {
+		wide[i] = math.Float32frombits(uint32(mem[2*i])<<16 | uint32(mem[2*i+1])<<24)
+	}
+	return wide
+}
+
+// narrow rounds float32 to the nearest bfloat16, of two the even one.
+func narrow(mem []byte, wide []float32) {
+	for i, v := range wide {
+		bits := math.Float32bits(v)
+		if v != v {
+			bits |= 1 << 22 // a NaN stays one
+		} else {
+			bits += 0x7fff + bits>>16&1
+		}
+		mem[2*i], mem[2*i+1] = byte(bits>>16), byte(bits>>24)
+	}
+}
+
+// AllReduced gives what op makes of the elements of all members' buffers, which have one size on
+// all: a new buffer of the host's, which the caller owns. The members read x, of elements of d,
+// where it lies, also after this returns: it must not change as long as somebody else has a
+// reference to it. Large results are mapped from the members that made their pieces, and
+// [device.Buffer.ReadOnly]; then p members together read each array once, and write one.
+func (g *Group) AllReduced(c context.Context, op Op, d device.Dtype, x *device.Buffer) (*device.Buffer, error) {
+	if x == nil {
+		return nil, fmt.Errorf("collective: AllReduce: %w: no buffer", ErrArguments)
+	}
+	if d.Size() == 0 || x.Len()%d.Size() != 0 {
+		return nil, fmt.Errorf("collective: AllReduce: %w: %d bytes; expected elements of %v", ErrArguments, x.Len(), d)
+	}
+	call, err := g.call(plan.AllReduce, op, d, x.Len()/d.Size(), 0)
+	if err != nil {
+		return nil, err
+	}
+	if x, err = onHost(x); err != nil {
+		g.Abandon(c, err)
+		return nil, err
+	}
+	defer drop(part{buf: x})
+	mem, err := x.Host()
+	if err != nil {
+		g.Abandon(c, err)
+		return nil, err
+	}
+	cut := func(i int) (lo, hi int) { return bounds(len(mem), g.Size(), i) }
+	r := g.cutRun(call, part{mem: mem, buf: x}, cut)
+	var all *device.Buffer
+	if call.Algorithm == plan.Spread {
+		var to []byte
+		if all, err = device.Host().Alloc(len(mem)); err == nil {
+			to, err = all.Host()
+		}
+		if err != nil {
+			g.Abandon(c, err)
+			return nil, err
+		}
+		r.into = func(piece int) []byte {
+			lo, hi := cut(piece)
+			return to[lo:hi]
+		}
+	}
+	err = g.do(c, r, func(parts []part) (err error) {
+		if all == nil {
+			all, err = g.joined(parts)
+		}
+		return err
+	})
+	if err != nil && all != nil {
+		_ = all.Release() // ours
+		all = nil
+	}
+	return all, err
+}
+
+// onHost is a reference to the buffer, or a copy of it on the host.
+func onHost(x *device.Buffer) (*device.Buffer, error) {
+	if !x.TryRetain() {
+		return nil, fmt.Errorf("collective: AllReduce: %w: the buffer was released", ErrArguments)
+	}
+	if x.Device() == device.Host() {
+		return x, nil
+	}
+	defer drop(part{buf: x})
+	y, err := device.Host().Alloc(x.Len())
+	if err != nil {
+		return nil, err
+	}
+	mem, err := y.Host()
+	if err == nil {
+		err = x.Device().Download(mem, x, 0)
+	}
+	if err != nil {
+		_ = y.Release() // ours
+		return nil, err
+	}
+	return y, nil
+}
+
+// joined makes a buffer of parts.
+func (g *Group) joined(parts []part) (*device.Buffer, error) {
+	pieces := make([]device.Piece, 0, len(parts))
+	total := 0
+	for _, p := range parts {
+		if p.buf != nil {
+			pieces = append(pieces, device.Piece{Buf: p.buf, Off: p.off, Len: len(p.mem)})
+		}
+		total += len(p.mem)
+	}
+	if len(pieces) == len(parts) && total >= device.SharedFrom {
+		all, err := device.Join(pieces...)
+		if err == nil && !all.ReadOnly() {
+			g.moved.Add(2 * int64(total))
+		}
+		return all, err
+	}
+	all, err := device.Host().Alloc(total)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := all.Host()
+	if err != nil {
+		return nil, err
+	}
+	g.copyOut(mem, parts)
+	return all, nil
+}

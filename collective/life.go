@@ -1,0 +1,131 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// crew is goroutines that are waited for.
+type crew struct {
+	mu     sync.Mutex
+	closed bool
+	all    sync.WaitGroup
+}
+
+// Go runs fn beside what goes on, unless the crew is closed.
+func (r *crew) Go(fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.all.Go(fn)
+	}
+}
+
+// Close runs nothing more, and waits for what runs.
+func (r *crew) Close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.all.Wait()
+}
+
+// Done is closed when the group has ended; Err says with what.
+func (g *Group) Done() <-chan struct{} { return g.over }
+
+// Err is what the group ended with: a [LostError], ErrAborted, ErrExcluded or ErrClosed; nil while
+// it lives.
+func (g *Group) Err() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.desk.Broken()
+}
+
+// Abort ends the group on all members. What is pending, and what comes, fails with ErrAborted, this
+// worker's name and the cause. Without may follow, to go on with the same members.
+func (g *Group) Abort(cause error) {
+	if cause == nil {
+		cause = errors.New("no cause was given")
+	}
+	if g.breakUp(fmt.Errorf("%w: %s: %w", ErrAborted, g.w.Name(), cause)) {
+		g.tell(note{Failure: &noteFailure{What: failedAborted, Group: true, Text: cause.Error()}}, g.rank)
+	}
+}
+
+// breakUp fails all that is pending and all that comes. It says whether that is news.
+func (g *Group) breakUp(err error) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.desk.Broken() != nil {
+		return false
+	}
+	g.desk.Break(err)
+	close(g.over)
+	for _, w := range g.waits {
+		w.notify()
+	}
+	g.talk.wakeAll()
+	g.heardOf.Broadcast()
+	for _, a := range append(g.desk.Drain(), g.talk.drain()...) {
+		a.release()
+	}
+	return true
+}
+
+// Close ends this member's part in the group. What is pending here fails with ErrClosed, and on the
+// others with ErrAborted. Closing twice does nothing. Where the group is that of Init, its worker
+// is closed, too.
+func (g *Group) Close() error {
+	g.sayClosed()
+	g.shut()
+	g.mu.Lock()
+	owns := g.owns
+	g.owns = nil
+	g.mu.Unlock()
+	if owns == nil {
+		return nil
+	}
+	return owns()
+}
+
+// sayClosed ends the group here, and tells the others, unless it has ended before.
+func (g *Group) sayClosed() (news bool) {
+	if news = g.breakUp(ErrClosed); !news {
+		return false
+	}
+	for _, m := range g.members {
+		if m.Rank != g.rank {
+			g.mu.Lock()
+			n := note{Closed: true, Sent: g.notes[m.Rank].sent}
+			g.mu.Unlock()
+			g.send(n, m.Rank)
+		}
+	}
+	return true
+}
+
+// retire gives way to the next generation. What was still to be said of the end of this one is of
+// no use to those who go on.
+func (g *Group) retire(next *Group) {
+	g.mu.Lock()
+	next.owns, g.owns = g.owns, nil
+	g.mu.Unlock()
+	if !g.sayClosed() {
+		g.end()
+	}
+	g.shut()
+}
+
+// shut takes no more notes, and waits until what was to be said has been said.
+func (g *Group) shut() {
+	g.closing.Do(func() {
+		for _, stop := range g.stop {
+			stop()
+		}
+		g.hide()
+		g.unwatch()
+		g.runs.Close()
+		g.end()
+		g.voting.drop()
+	})
+}

@@ -1,0 +1,205 @@
+package collective
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-project/weft/collective/internal/ballot"
+	"github.com/weft-project/weft/collective/internal/desk"
+	"github.com/weft-project/weft/collective/internal/ring"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+)
+
+// hello is what a member says of itself when the group is made. Nonces of all tell the group from
+// an earlier one of the same members.
+type hello struct {
+	Host  string
+	Nonce string
+}
+
+// Open makes a group of workers: of all of a static world if none are named. Members call it, and
+// nobody else, all with the same members in any order; their ranks in the group follow their ranks
+// in the job. Groups are told apart by name and members, so that the order in which they are made
+// does not matter; a member is in one group of a name and members at a time. It returns when all
+// have come. It fails with rpc.ErrTimeout, and says who has not, when c ends or its deadline
+// passes; with ErrArguments where a name comes twice or this worker is not among them; and as calls
+// do where a worker is unknown or gone.
+func Open(c context.Context, w *rpc.Worker, name string, members ...string) (*Group, error) {
+	g, err := open(c, w, name, members)
+	if err != nil {
+		return nil, fmt.Errorf("collective: open group %q: %w", name, err)
+	}
+	return g, nil
+}
+
+func open(c context.Context, w *rpc.Worker, name string, names []string) (*Group, error) {
+	infos, err := named(c, w, names)
+	if err != nil {
+		return nil, err
+	}
+	names = nil
+	var roll ballot.Roll
+	for _, info := range infos {
+		names, roll.Members = append(names, info.Name), append(roll.Members, whoIs(info))
+	}
+	g, err := found(w, name, "collective/"+digest(append([]string{name}, names...)...), "", roll)
+	if err != nil {
+		return nil, fmt.Errorf("this worker is in such a group already: %w", err)
+	}
+	all, err := rpc.Meet(w.Context(c), "collective/"+name, hello{Host: hostname(), Nonce: rand.Text()}, names...)
+	if err != nil {
+		g.shut()
+		return nil, err
+	}
+	hosts, parts := make([]string, len(names)), []string{name}
+	for i, name := range names {
+		hosts[i] = all[name].Host
+		parts = append(parts, name, all[name].Nonce)
+	}
+	g.voting.identify(digest(parts...))
+	g.meet(hosts)
+	return g, nil
+}
+
+// digest tells groups apart.
+func digest(parts ...string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
+	return fmt.Sprintf("%x", sum[:16])
+}
+
+// named finds the workers, in the order of their ranks in the job.
+func named(c context.Context, w *rpc.Worker, names []string) ([]rpc.WorkerInfo, error) {
+	infos := w.Workers()
+	if len(names) == 0 && w.WorldSize() == 0 {
+		return nil, fmt.Errorf("%w: in a world in which workers come and go, a group needs names", ErrArguments)
+	}
+	if len(names) > 0 {
+		infos = nil
+	}
+	for _, name := range names {
+		info, err := w.Find(c, name)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(infos, func(o rpc.WorkerInfo) bool { return o.Name == info.Name }) {
+			return nil, fmt.Errorf("%w: %s is twice in the group", ErrArguments, info.Name)
+		}
+		infos = append(infos, info)
+	}
+	if !slices.ContainsFunc(infos, func(o rpc.WorkerInfo) bool { return o.Name == w.Name() }) {
+		return nil, fmt.Errorf("%w: this worker, %s, is not among the members %v", ErrArguments, w.Name(), names)
+	}
+	slices.SortFunc(infos, func(a, b rpc.WorkerInfo) int { return a.Rank - b.Rank })
+	return infos, nil
+}
+
+// found makes a group that takes notes. It can be used when all members have one: see meet. lineage
+// is the same for all generations, and empty where it is not known yet.
+func found(w *rpc.Worker, name, service, lineage string, roll ballot.Roll) (*Group, error) {
+	g := &Group{
+		w: w, name: name, service: service, roll: roll, over: make(chan struct{}), unwatch: func() {},
+		notes: make([]traffic, len(roll.Members)), desk: desk.New[*arrival](), waits: map[desk.Key]*wait{},
+		talk: newTalk(len(roll.Members)), window: aheadWindow, ahead: make([]int, len(roll.Members)),
+		past: ring.New[record](traced), tallies: map[string]*tally{}, hide: func() {},
+	}
+	g.heardOf.L = &g.mu
+	g.buffers.New = func() any { return new(bytes.Buffer) }
+	g.life, g.end = context.WithCancel(context.Background())
+	for i, who := range roll.Members {
+		if who.Name == w.Name() {
+			g.rank = i
+		}
+		g.members = append(g.members, Member{Rank: i, Worker: who.Name, WorkerRank: who.Rank, Incarnation: who.Life})
+	}
+	g.voting = newVoting(w, name, service, lineage, roll, roll.Members[g.rank])
+	for _, s := range []struct {
+		service string
+		take    posts
+	}{{service, g.receive}, {service + votes, g.vote}} {
+		stop, err := rpc.OnPost(w, s.service, s.take)
+		if err != nil {
+			g.shut()
+			return nil, err
+		}
+		g.stop = append(g.stop, stop)
+	}
+	return g, nil
+}
+
+// Config of Init. The zero value takes everything from the environment, as weft run and torchrun
+// set it.
+type Config struct {
+	// Name of the group; default "all".
+	Name string
+	// InitMethod says where the job's store is: "env://" (the default: $RANK, $WORLD_SIZE,
+	// $MASTER_ADDR and $MASTER_PORT), "tcp://host:port", "file:///path".
+	InitMethod string
+	// Rank and WorldSize are this worker's place where neither InitMethod (as
+	// "?rank=0&world_size=2") nor the environment says it.
+	Rank, WorldSize int
+	// Store is used in place of InitMethod. It stays the caller's.
+	Store store.Store
+	// Worker is all that else is to be said of the worker. Its Init, Store, Rank and WorldSize stay
+	// empty.
+	Worker rpc.Config
+}
+
+// Init joins the job and gives the group of all its workers. Closing the group, or the last of its
+// generations, closes the worker. Without a launcher rank 0 hosts the store; see ErrUnconfirmed.
+func Init(c context.Context, cfg Config) (*Group, error) {
+	g, err := initialize(c, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("collective: init: %w", err)
+	}
+	return g, nil
+}
+
+func initialize(c context.Context, cfg Config) (*Group, error) {
+	if err := cfg.violations(); err != nil {
+		return nil, err
+	}
+	worker := cfg.Worker
+	worker.Init, worker.Store, worker.Rank, worker.WorldSize = cfg.InitMethod, cfg.Store, cfg.Rank, cfg.WorldSize
+	w, err := rpc.Join(c, worker)
+	if err != nil {
+		return nil, err
+	}
+	g, err := Open(c, w, cmp.Or(cfg.Name, "all"))
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	g.owns = w.Close
+	return g, nil
+}
+
+// violations reports all that is wrong at once; what Join checks is left to it.
+func (cfg Config) violations() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if cfg.Store != nil && cfg.InitMethod != "" {
+		bad("both a Store and the InitMethod %q; expected one of them", cfg.InitMethod)
+	}
+	if cfg.WorldSize == 0 && cfg.Rank != 0 {
+		bad("rank %d without a WorldSize; expected both, or none", cfg.Rank)
+	}
+	if cfg.Store != nil && cfg.WorldSize == 0 {
+		bad("a Store without a WorldSize; expected Rank and WorldSize beside it")
+	}
+	if cfg.WorldSize < 0 || cfg.Rank < 0 || cfg.WorldSize > 0 && cfg.Rank >= cfg.WorldSize {
+		bad("rank %d of %d; expected ranks from 0 to below WorldSize", cfg.Rank, cfg.WorldSize)
+	}
+	if w := cfg.Worker; w.Init != "" || w.Store != nil || w.Rank != 0 || w.WorldSize != 0 || w.Dynamic {
+		bad("Worker has an Init, Store, Rank or WorldSize, or is Dynamic; expected them beside it, and a world of a known size")
+	}
+	if errs == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrArguments, errors.Join(errs...))
+}

@@ -1,0 +1,186 @@
+package collective
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/weft-project/weft/collective/internal/plan"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
+)
+
+// part is the bytes of a slot, and the buffer that they lie in, if they do.
+type part struct {
+	mem []byte
+	buf *device.Buffer
+	off int
+}
+
+// arrival is what a member has sent for a step.
+type arrival struct {
+	parts   []part
+	buffers []*device.Buffer // one reference to each is held
+}
+
+func (a *arrival) release() {
+	for _, b := range a.buffers {
+		_ = b.Release() // an error here means that it was released before: nothing is held
+	}
+	a.buffers = nil
+}
+
+// inlined is how many bytes of a message at most travel in its header.
+const inlined = 16 << 10
+
+// alignment is how slots are aligned in their arrays, in bytes, so that no two members' pieces
+// share a line of a cache.
+const alignment = 64
+
+// Pieces of pagedFrom bytes and more begin at multiples of pages, so that they can be mapped one
+// behind the other. A multiple is of whole pages on most systems; all members cut alike.
+const (
+	pages     = 16 << 10
+	pagedFrom = 128 << 10
+)
+
+// bounds is where a piece begins and ends in an array of so many bytes that is cut for so many
+// members.
+func bounds(bytes, size, piece int) (lo, hi int) {
+	each := (bytes + size - 1) / size
+	if each < pagedFrom {
+		each = padTo(each, alignment)
+	} else {
+		each = padTo(each, pages)
+	}
+	return min(piece*each, bytes), min((piece+1)*each, bytes)
+}
+
+// letter makes a message of slots: where each of them lies, whether they travel inline, and else
+// the tensors, to each of which a reference is held by keep, and how many bytes were copied.
+func letter(parts []part, lend bool) (at []notePart, inline bool, tensors []transport.Tensor, keep arrival, copies int, err error) {
+	at = make([]notePart, 0, len(parts))
+	total := 0
+	for _, p := range parts {
+		at = append(at, notePart{Tensor: -1, Off: total, N: len(p.mem)})
+		total += len(p.mem)
+	}
+	if total <= inlined {
+		return at, true, nil, keep, total, nil
+	}
+	at = at[:0]
+	known := map[*device.Buffer]int{}
+	var loose []part // to be copied
+	for _, p := range parts {
+		if _, shared := segment(p.buf); !lend || !shared {
+			at = append(at, notePart{Tensor: -2, N: len(p.mem)})
+			loose = append(loose, p)
+			continue
+		}
+		k, ok := known[p.buf]
+		if !ok {
+			k = len(tensors)
+			known[p.buf] = k
+			tensors = append(tensors, bytesTensor(p.buf))
+			keep.buffers = append(keep.buffers, p.buf.Retain())
+		}
+		at = append(at, notePart{Tensor: k, Off: p.off, N: len(p.mem)})
+	}
+	if len(loose) == 0 {
+		return at, false, tensors, keep, 0, nil
+	}
+	room := 0
+	for _, p := range loose {
+		room += padTo(len(p.mem), alignment)
+	}
+	copied, err := device.Host().Alloc(room)
+	if err != nil {
+		keep.release()
+		return nil, false, nil, keep, 0, err
+	}
+	keep.buffers = append(keep.buffers, copied)
+	mem, err := copied.Host()
+	if err != nil {
+		keep.release()
+		return nil, false, nil, keep, 0, err
+	}
+	off := 0
+	for i := range at {
+		if at[i].Tensor != -2 {
+			continue
+		}
+		at[i].Tensor, at[i].Off = len(tensors), off
+		copy(mem[off:], loose[0].mem)
+		off += padTo(len(loose[0].mem), alignment)
+		loose = loose[1:]
+	}
+	runtime.KeepAlive(copied)
+	return at, false, append(tensors, bytesTensor(copied)), keep, room, nil
+}
+
+func segment(b *device.Buffer) (*device.Segment, bool) {
+	if b == nil {
+		return nil, false
+	}
+	return b.Segment()
+}
+
+// padTo is the next multiple.
+func padTo(n, of int) int { return (n + of - 1) / of * of }
+
+// bytesTensor is a buffer as the wire takes it, whatever its elements are.
+func bytesTensor(b *device.Buffer) transport.Tensor {
+	return transport.Tensor{Dtype: device.Int32, Shape: device.Shape{b.Len() / device.Int32.Size()}, Buf: b}
+}
+
+// unpack finds the slots of a note that has arrived. It takes over the tensors, also where it
+// fails.
+func unpack(n *note, tensors []transport.Tensor) (*arrival, error) {
+	a := &arrival{}
+	mems := make([][]byte, len(tensors))
+	for _, t := range tensors {
+		if t.Buf != nil {
+			a.buffers = append(a.buffers, t.Buf)
+		}
+	}
+	for i, t := range tensors {
+		if t.Buf == nil {
+			a.release()
+			return nil, fmt.Errorf("%w: an absent tensor", rpc.ErrProtocol)
+		}
+		mem, err := t.Buf.Host()
+		if err != nil {
+			a.release()
+			return nil, err
+		}
+		mems[i] = mem
+	}
+	for _, at := range n.Slots {
+		from, ok := n.body, at.Tensor == -1
+		p := part{off: at.Off}
+		if at.Tensor >= 0 && at.Tensor < len(mems) {
+			from, ok, p.buf = mems[at.Tensor], true, tensors[at.Tensor].Buf
+		}
+		if !ok || at.Off < 0 || at.N < 0 || at.Off > len(from) || at.N > len(from)-at.Off || at.Off%4 != 0 && at.N > 0 && at.Tensor >= 0 {
+			a.release()
+			return nil, fmt.Errorf("%w: a slot of %d bytes at %d in %d of tensor %d", rpc.ErrProtocol, at.N, at.Off, len(from), at.Tensor)
+		}
+		p.mem = from[at.Off:][:at.N:at.N]
+		a.parts = append(a.parts, p)
+	}
+	return a, nil
+}
+
+// checkParts compares what arrived with what the step waits for. want is the bytes of a slot, −1
+// where any number may come.
+func checkParts(a *arrival, m plan.Move, want func(s plan.Slot) int) error {
+	if len(a.parts) != len(m.Slots) {
+		return fmt.Errorf("%w: %d slots; expected %d", rpc.ErrProtocol, len(a.parts), len(m.Slots))
+	}
+	for i, s := range m.Slots {
+		if w := want(s); w >= 0 && len(a.parts[i].mem) != w {
+			return fmt.Errorf("%w: a slot of %d bytes; expected %d", rpc.ErrProtocol, len(a.parts[i].mem), w)
+		}
+	}
+	return nil
+}
