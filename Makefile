@@ -2,9 +2,10 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run elastic test lint bench peers floods netns interop fuzz soak cover gpu gpu-test gpu-faults gpu-headers gpu-descriptors gpu-bundle gpu-check
+.PHONY: build run elastic test lint bench peers floods netns interop fuzz soak cover gpu gpu-test gpu-faults gpu-headers gpu-descriptors nccl-abi nccl-libraries gpu-bundle gpu-check
 
 FUZZTIME ?= 10m
+FUZZIN ?= .
 SOAKTIME ?= 4h
 # The race detector needs cgo and a C compiler; the rest of the project needs neither.
 RACE := $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && echo -race)
@@ -29,15 +30,28 @@ elastic:
 	go build -o bin/ ./examples/elastic
 	bin/elastic $(ELASTIC)
 
+# Where nothing starts a goroutine the race detector finds nothing, and makes tests several times as slow. So it goes over the packages whose code starts
+# some, there or below their internal/, over the tests of all together (internal/disttest), and in the other packages over the files of tests that start
+# some. Examples and benchmarks are programs made of those packages. make soak has it everywhere.
+GOROUTINES := '^\s*go (func\b|[A-Za-z_.]+\()|\.Go\(|AfterFunc\('
+LIBRARIES := --exclude-dir=bench --exclude-dir=examples --exclude-dir=tools
 test:
 	[ -n "$(RACE)" ] || echo "make test: no C compiler (go env CC, CGO_ENABLED=1), so testing without the race detector" >&2
 	go vet ./...
-	go test $(RACE) -shuffle=on ./...
-	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector.
-	go test -run Allocat $$(grep -rl --include='*_test.go' 'testing\.AllocsPerRun' . | xargs -n 1 dirname | sort -u)
-	# Nor of what runs long on the interpreter of GPUs, on one goroutine, or on large values: the tests of files that are not for it, by their names.
-	names=$$(grep -l '^//go:build !race' bench/gpu/*_test.go bench/gpu/internal/measure/*_test.go kernels/gpu/*_test.go autodiff/*sizes_test.go autodiff/internal/program/sizes_test.go kernels/cpu/sizes_test.go | xargs sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -)
-	go test -shuffle=on -run "^($$names)$$" ./bench/gpu ./bench/gpu/internal/measure ./kernels/gpu ./kernels/cpu ./autodiff ./autodiff/internal/program
+	folders() { xargs -r -n 1 dirname | sort -u; }
+	names() { xargs -r sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -; }
+	of() { grep -rlE --include='*_test.go' "$$1" $$raced || true; }
+	all=$$(go list -f '.{{slice .Dir (len .Module.Dir)}}' ./... | sort)
+	raced=$$({ grep -rlE --include='*.go' --exclude='*_test.go' $(LIBRARIES) $(GOROUTINES) . | folders | sed 'p; s,/internal/.*,,'; find ./internal/disttest -type d; } | sort -u | comm -12 - <(echo "$$all"))
+	plain=$$(comm -23 <(echo "$$all") <(echo "$$raced"))
+	files=$$(grep -rlE --include='*_test.go' $(LIBRARIES) $(GOROUTINES) . | xargs grep -L '^//go:build' | while read -r f; do grep -qxF "$${f%/*}" <<<"$$plain" && echo "$$f" || true; done)
+	go test -shuffle=on $$plain
+	go test $(RACE) -shuffle=on $$raced
+	go test $(RACE) -shuffle=on -run "^($$(names <<<"$$files"))$$" $$(folders <<<"$$files")
+	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector. Nor does it go over files with the tag !race: they run
+	# long on the interpreter of GPUs, on one goroutine, or on large values.
+	go test -run Allocat $$(of 'testing\.AllocsPerRun' | folders)
+	go test -shuffle=on -run "^($$(of '^//go:build !race' | names))$$" $$(of '^//go:build !race' | folders)
 
 # The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
 lint:
@@ -55,25 +69,29 @@ peers:
 floods:
 	go run ./bench/flood $(FLOODS)
 
-# Every fuzz target of every package, one after another, FUZZTIME each; what they learn is kept with the build cache.
+# Every fuzz target of every package below FUZZIN, one after another, FUZZTIME each; what they learn is kept with the build cache.
 fuzz:
 	tmp=$$(mktemp -d)
 	trap 'rm -rf "$$tmp"' EXIT
-	for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do
-		go test -c -fuzz . -o "$$tmp/test" "$$dir"
-		for target in $$(cd "$$dir" && "$$tmp/test" -test.list '^Fuzz'); do
+	dirs=$$(grep -rl --include='*_test.go' '^func Fuzz' $(FUZZIN) | xargs -n 1 dirname | sort -u)
+	xargs -P 2 -I{} bash -c 'go test -c -fuzz . -o "$$1/$$(echo "$$2" | tr / _)" "$$2"' _ "$$tmp/bin" {} <<<"$$dirs" # linking is of one thread
+	for dir in $$dirs; do
+		test=$$tmp/bin/$$(echo "$$dir" | tr / _)
+		for target in $$(cd "$$dir" && "$$test" -test.list '^Fuzz'); do
 			echo "fuzz: $$dir $$target for $(FUZZTIME)"
-			(cd "$$dir" && "$$tmp/test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
+			(cd "$$dir" && "$$test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
 				-test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$(go list .)" </dev/null 2>&1) | tee "$$tmp/out" && continue
 			! grep -q 'Failing input' "$$tmp/out" && grep -q '^    context deadline exceeded' "$$tmp/out" || exit 1
 			echo "fuzz: the time was over before Go's fuzzer had ended; it found nothing"
 		done
 	done
 
-# Ten minutes of calls between processes that are killed and join again; five of 64 passes at once; then every random test a hundred times as long:
+# Ten minutes of calls between processes that are killed and join again; an hour of a group whose members are killed, left out and replaced; five
+# minutes of 64 passes at once; then every random test a hundred times as long:
 # the tag makes internal/soak multiply the number of its cases.
 soak:
 	WEFT_SOAK=$${WEFT_SOAK:-10m} go test -count=1 -v -timeout $(SOAKTIME) -run '^TestSoak$$' ./internal/disttest/process
+	WEFT_SOAK=$${WEFT_SOAK:-60m} go test -count=1 -v -timeout $(SOAKTIME) -run '^TestGroupSoak$$' ./internal/disttest/process
 	WEFT_SOAK=$${WEFT_SOAK:-5m} go test -count=1 -v -timeout $(SOAKTIME) -run 'SixtyFourPasses' ./internal/disttest
 	go test $(RACE) -tags soak -shuffle=on -count=1 -timeout $(SOAKTIME) ./...
 
@@ -130,6 +148,18 @@ LIB ?=
 gpu-descriptors:
 	[ -n "$(LIB)" ] || { echo "name a library: make gpu-descriptors LIB=/path/libcublasLt.so.13" >&2; exit 1; }
 	$(GPU) go test -tags gpu -count=1 -v -run '^TestAllDescriptors' ./device/cuda/native -cublaslt '$(LIB)'
+
+# The table of what NVIDIA's headers of NCCL say, by which tests hold the binding: make nccl-abi HEADERS=/path/nccl.h (several with commas between).
+# WRITE=1 writes it anew, and then names headers of all versions.
+nccl-abi: HEADERS =
+nccl-abi:
+	[ -n "$(HEADERS)" ] || { echo "name a header: make nccl-abi HEADERS=/path/nvidia/nccl/include/nccl.h" >&2; exit 1; }
+	go test -count=1 -v -run '^TestTheTableIsWhatHeadersSay' ./device/cuda/nccl -headers '$(HEADERS)' $(if $(WRITE),-write)
+
+# NVIDIA's NCCL is opened, makes ids and says what it lacks, without a GPU: make nccl-libraries LIB=/path/libnccl.so.2 (several with commas between)
+nccl-libraries:
+	[ -n "$(LIB)" ] || { echo "name a library: make nccl-libraries LIB=/path/nvidia/nccl/lib/libnccl.so.2" >&2; exit 1; }
+	go test -count=1 -v -run '^TestLibrariesServe' ./device/cuda/nccl -libraries '$(LIB)'
 
 # What a machine with a GPU needs to check Weft on it: it has no Go there, nor anything else but NVIDIA's driver and, for fast products, cuBLASLt.
 # The test binaries are those of packages whose tests run on a real GPU (internal/testgpu).

@@ -101,8 +101,8 @@ func (a *Arena) Free() {
 	}
 }
 
-// Freed says whether Free was called.
-func (a *Arena) Freed() bool {
+// isFreed says whether Free was called.
+func (a *Arena) isFreed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.freed

@@ -38,7 +38,7 @@ func TestResultsBelongToTheArenaOfTheirInputsAndAreFreedWithIt(t *testing.T) {
 	require.Greater(t, device.Host().Stats().Live, before.Live)
 	a.Free()
 	a.Free()
-	require.True(t, a.Freed())
+	require.True(t, a.isFreed())
 	require.Zero(t, a.Bytes())
 	after := device.Host().Stats()
 	require.Equal(t, before.Live, after.Live)

@@ -21,6 +21,8 @@ type Options struct {
 type Pull struct {
 	Retain  bool // the saved values stay for another backward
 	Anomaly bool // look for NaN and infinity in what the node makes
+	// Shared runs a node that [NewShared] made; nil where that cannot be.
+	Shared func(n *Node, grads []*Tensor) ([]*Tensor, error)
 }
 
 // pull is how these options run nodes.
@@ -50,15 +52,21 @@ func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
 	return edges, first, nil
 }
 
+// errNoGrad says of which tensor no gradient is asked, and what to do.
+func errNoGrad(t *Tensor) error {
+	return fmt.Errorf("%w on %v: nothing that it was computed from requires a gradient, or it was computed under NoGrad; "+
+		"call RequireGrad on the parameters before they are used", ErrNoGrad, t)
+}
+
 func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	if r.owner != nil && r.owner.Freed() {
+	if r.owner != nil && r.owner.isFreed() {
 		return nil, r.errFreed()
 	}
 	if !r.requiresGrad {
-		return nil, fmt.Errorf("%w on %v", ErrNoGrad, r)
+		return nil, errNoGrad(r)
 	}
 	if i >= len(o.Grads) || o.Grads[i] == nil {
 		if r.typ.Shape.Elems() != 1 {

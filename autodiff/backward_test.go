@@ -112,7 +112,7 @@ func TestRootsThatCannotStartABackwardAreTypedErrors(t *testing.T) {
 	}{
 		"none":               {Options{}, nil, ErrNoRoots, "no tensors provided"},
 		"not a scalar":       {Options{}, []*Tensor{Sum(x), x}, ErrNotScalar, "root 1: float64(2) is not a scalar"},
-		"no gradient":        {Options{}, []*Tensor{Scalar(1.0)}, ErrNoGrad, "root 0: requires grad is not set on tensor float64() on cpu"},
+		"no gradient":        {Options{}, []*Tensor{Scalar(1.0)}, ErrNoGrad, "root 0: requires grad is not set on tensor float64() on cpu: nothing that it was computed from requires a gradient"},
 		"nil":                {Options{}, []*Tensor{Sum(x), nil}, nil, "a nil tensor"},
 		"failed":             {Options{}, []*Tensor{Add(x, New([]float64{1, 2, 3}))}, nil, "operands do not fit"},
 		"freed":              {Options{}, []*Tensor{gone}, ErrFreed, "copy what is to outlive it before"},

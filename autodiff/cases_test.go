@@ -37,7 +37,7 @@ func elementCases() []opCase {
 		{"ReLU", nonzero, (*Graph).ReLU, gorgonia.Rectify}, {"GELU", normal, (*Graph).GELU, nil},
 		{"Abs", nonzero, (*Graph).Abs, gorgonia.Abs}, {"Sin", normal, (*Graph).Sin, gorgonia.Sin}, {"Cos", normal, (*Graph).Cos, gorgonia.Cos},
 		{"Log1p", positive, (*Graph).Log1p, gorgonia.Log1p}, {"Expm1", normal, (*Graph).Expm1, gorgonia.Expm1},
-		{"Softplus", normal, (*Graph).Softplus, gorgonia.Softplus},
+		{"Softplus", normal, (*Graph).Softplus, gorgonia.Softplus}, {"Softsign", normal, (*Graph).Softsign, nil},
 		{"Ceil", normal, func(g *Graph, x node) node { return g.Mul(x, g.Ceil(x)) }, nil},
 		{"Floor", normal, func(g *Graph, x node) node { return g.Mul(x, g.Floor(x)) }, nil},
 		{"Scale", normal, func(g *Graph, x node) node { return g.Scale(x, -2.5) }, nil},

@@ -14,6 +14,37 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
+// Graph is a Gorgonia graph under construction: the first argument of the body given to [Define].
+// Its methods apply Weft's ops to nodes. The first mistake is kept and reported by the call that
+// compiles the function; after it, methods return nil.
+type Graph struct{ of *expr.Graph }
+
+// Op is an instruction as a node of a Gorgonia graph; it has Gorgonia's methods of an op.
+type Op = expr.Op
+
+// Apply applies an instruction with one result to nodes of g.
+func (g *Graph) Apply(i kernels.Instr, in ...*gorgonia.Node) *gorgonia.Node {
+	return g.of.Apply(i, in...)
+}
+
+// ApplyAll applies an instruction to nodes of g and gives a node for each of its results.
+func (g *Graph) ApplyAll(i kernels.Instr, in ...*gorgonia.Node) []*gorgonia.Node {
+	return g.of.ApplyAll(i, in...)
+}
+
+// Type is the dtype and shape of a node of g; the zero Type for any other node.
+func (g *Graph) Type(n *gorgonia.Node) kernels.Type { return g.of.Type(n) }
+
+// Err is the first mistake, nil where there is none so far.
+func (g *Graph) Err() error { return g.of.Err() }
+
+// ExprGraph is g so far as a Gorgonia graph, to walk or to draw. In a function's body it is a copy,
+// with nodes of its own.
+func (g *Graph) ExprGraph() *gorgonia.ExprGraph { return g.of.ExprGraph() }
+
+// rank of a node, 0 for a foreign or nil one (Apply will refuse it).
+func (g *Graph) rank(n *gorgonia.Node) int { return len(g.Type(n).Shape) }
+
 // Definition says more of a function than [Define] can read from a body's type: inputs of given
 // types, tensors that the function holds itself, and random numbers. Package autodiff/gorgonia
 // makes one of a Gorgonia graph.

@@ -52,7 +52,7 @@ func (t *Tensor) register(op string, h *hook) (remove func(), err error) {
 		return nil, opError(op, err)
 	}
 	if !t.requiresGrad {
-		return nil, opError(op, fmt.Errorf("%w on %v", ErrNoGrad, t))
+		return nil, opError(op, errNoGrad(t))
 	}
 	n := t.edge.Node
 	h.slot, h.at = t.edge.Slot, callsite.Outside()

@@ -1,11 +1,14 @@
 package autodiff
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
 )
 
 func TestEveryOpAgreesWithTheOracleAndItsGradientWithFiniteDifferences(t *testing.T) {
@@ -22,6 +25,17 @@ func TestEveryOpAgreesWithTheOracleAndItsGradientWithFiniteDifferences(t *testin
 			requireOutcome(t, y.shape, y.v, grads, runTensors(t, args, device.Float32, here, b32.eager), 2e-4, "float32")
 			requireOutcome(t, y.shape, y.v, grads, runTensors(t, args, device.Float32, here, whole), 2e-4, "float32 compiled")
 		})
+	}
+}
+
+func TestEveryUnaryFunctionHasACaseAndARuleOfSpecialNumbers(t *testing.T) {
+	cs, rules := cases(), scalarRules()
+	for fn := range kernels.UnaryFn(kernels.UnaryFns) {
+		require.True(t, slices.ContainsFunc(cs, func(c opCase) bool { return strings.EqualFold(c.name, fn.String()) }), "elementCases has no row of %v", fn)
+		require.True(t, slices.ContainsFunc(rules, func(s scalarRule) bool {
+			u, ok := s.instr.(kernels.Unary)
+			return ok && u.Fn == fn
+		}), "scalarRules has no row of %v", fn)
 	}
 }
 

@@ -148,7 +148,7 @@ func (a *Arena) identity() Owner {
 		return Owner{}
 	}
 	o := a.named()
-	o.Over = a.Freed()
+	o.Over = a.isFreed()
 	return o
 }
 

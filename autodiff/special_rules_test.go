@@ -122,6 +122,13 @@ func scalarRules() []scalarRule {
 		un(kernels.Expm1, math.Expm1, func(r rounding, _, y, gy float64) float64 { return r(gy * r(y+1)) }),
 		un(kernels.Softplus, func(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) },
 			func(r rounding, x, _, gy float64) float64 { return r(gy * r(ruleSigmoid(x))) }),
+		// Of ±∞ it is ±1, which is its limit; PyTorch's is NaN.
+		un(kernels.Softsign, func(x float64) float64 {
+			if math.IsInf(x, 0) {
+				return math.Copysign(1, x)
+			}
+			return x / (1 + math.Abs(x))
+		}, func(r rounding, x, _, gy float64) float64 { d := r(1 + math.Abs(x)); return r(r(gy/d) / d) }),
 
 		signed(bin(kernels.Add, func(r rounding, a, b float64) float64 { return r(a + b) },
 			func(_ rounding, _, _, _, gy float64) [2]float64 { return [2]float64{gy, gy} })),

@@ -148,6 +148,38 @@ func NewSink(name string, tensors []*Tensor, requires []bool, take func(grads []
 	return n
 }
 
+// NewShared makes the node of an operation that several workers do together, each with inputs and
+// results of its own. The float results require gradients, also where no input does: another
+// worker's may. A backward runs the node with [Pull.Shared]; without that it fails with alone. Only
+// the maker of the results may call this, before they are used. Package ctx makes such nodes.
+func NewShared(name string, inputs, results []*Tensor, alone error) *Node {
+	at := callsite.Outside()
+	n := &Node{at: &at, rare: &rare{name: name, outs: typesOf(results), next: EdgesOf(inputs...)}}
+	n.rare.pull = func(gys []*Tensor, how Pull) ([]*Tensor, error) {
+		if how.Shared == nil {
+			return nil, alone
+		}
+		return how.Shared(n, gys)
+	}
+	for i, t := range results {
+		if t.err == nil && t.typ.Dtype.IsFloat() {
+			t.requiresGrad, t.edge, n.of = true, Edge{n, i}, t.owner
+		}
+	}
+	return n
+}
+
+// NewPassing makes the node of a result whose gradient is x's as it comes, where x requires one.
+// Only the maker of the result may call this, before it is used.
+func NewPassing(name string, x, result *Tensor) {
+	if !x.RequiresGrad() || result.err != nil {
+		return
+	}
+	at := callsite.Outside()
+	n := &Node{at: &at, of: result.owner, rare: &rare{name: name, outs: []kernels.Type{*result.typ}, next: []Edge{x.edge}}}
+	result.requiresGrad, result.edge = true, Edge{Node: n}
+}
+
 // run computes the gradients of the node's inputs from those of its results (nil: none). The caller
 // keeps gys and must free what it gets.
 func (n *Node) run(gys []*Tensor, how Pull) ([]*Tensor, error) {

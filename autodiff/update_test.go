@@ -37,7 +37,7 @@ func TestAnUpdateIsInPlaceWhereNobodyElseSeesTheValue(t *testing.T) {
 // with the first update.
 func TestAnUpdateOfForeignMemoryCopiesItFirst(t *testing.T) {
 	mem, gone := device.Bytes([]float64{1, 2}), 0
-	buf := device.Foreign(mem, func() { gone++ })
+	buf := device.Foreign(mem, nil, func() { gone++ })
 	w := Wrap(kernels.Type{Dtype: device.Float64, Shape: device.Shape{2}}, buf, nil)
 	k, err := prepareUpdate(sgd, []*Tensor{w, w}, []int{0})
 	require.NoError(t, err)

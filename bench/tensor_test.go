@@ -23,14 +23,18 @@ import (
 // counts on every lane.
 func BenchmarkTensor(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
-		for _, mib := range []int{1, 16, 256} {
+		sizes := []int{1, 16, 256} // MiB
+		if testing.Short() {
+			sizes = sizes[:2]
+		}
+		for _, mib := range sizes {
 			b.Run(fmt.Sprintf("bytes=%dMiB", mib), func(b *testing.B) {
 				c, t := w.Context(b.Context()), autodiff.Ones(device.Float32, mib<<18)
 				timed(b, func() error { _, err := numel.Call(c, peer, t); return err })
 				perSecond(b, float64(mib<<20)/1e9, "GB")
 			})
 		}
-		for _, mib := range []int{1, 16, 256} {
+		for _, mib := range sizes {
 			b.Run(fmt.Sprintf("fresh/bytes=%dMiB", mib), func(b *testing.B) {
 				seed := uint64(0)
 				timed(b, func() error { seed++; return fresh(b.Context(), w, mib<<20, seed) })
@@ -83,22 +87,27 @@ var readAll = rpc.Define("read-all", func(_ context.Context, t *autodiff.Tensor)
 })
 
 // BenchmarkCallWhileTensorsFlow is an empty call, one at a time, while gigabytes go to the same
-// worker: one iteration is as many as it takes for 5000 calls, after 5000 calls with nothing else
-// under way. p99-ratio is what the tensors cost the small calls.
+// worker: one iteration is as many as it takes for 5120 calls, after 5120 calls with nothing else
+// under way. p99-ratio is what the tensors cost the small calls. With -short it is megabytes and a
+// few calls, to see that it runs.
 func BenchmarkCallWhileTensorsFlow(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
-		for _, mib := range []int{16, 1024} {
-			b.Run(fmt.Sprintf("bytes=%dMiB", mib), func(b *testing.B) { whileTensorsFlow(b, w, mib) })
+		whole := 1024 // MiB
+		if testing.Short() {
+			whole = 32
+		}
+		for _, mib := range []int{16, whole} {
+			b.Run(fmt.Sprintf("bytes=%dMiB", mib), func(b *testing.B) { whileTensorsFlow(b, w, mib, whole) })
 		}
 	})
 }
 
-func whileTensorsFlow(b *testing.B, w *rpc.Worker, mib int) {
+func whileTensorsFlow(b *testing.B, w *rpc.Worker, mib, whole int) {
 	c, t := w.Context(b.Context()), autodiff.Ones(device.Float32, mib<<18)
 	var idle, busy latencies
 	var flowing time.Duration
-	gigabytes := 0
-	const samples = 5000 // of calls with and without tensors, at least, so that a hundredth of them is many
+	flows := 0
+	samples := 5 * whole // of calls with and without tensors, at least, so that a hundredth of them is many
 	call := func(into *latencies) {
 		start := time.Now()
 		_, err := empty.Call(c, peer, struct{}{})
@@ -110,7 +119,7 @@ func whileTensorsFlow(b *testing.B, w *rpc.Worker, mib int) {
 		go func() {
 			start := time.Now()
 			var err error
-			for sent := 0; sent < 1024 && err == nil; sent += mib {
+			for sent := 0; sent < whole && err == nil; sent += mib {
 				_, err = numel.Call(c, peer, t)
 			}
 			flowing += time.Since(start)
@@ -134,7 +143,7 @@ func whileTensorsFlow(b *testing.B, w *rpc.Worker, mib int) {
 					call(&busy)
 				}
 			}
-			gigabytes++
+			flows++
 			if len(busy) >= least {
 				break
 			}
@@ -143,7 +152,7 @@ func whileTensorsFlow(b *testing.B, w *rpc.Worker, mib int) {
 	idle.report(b, "idle-")
 	busy.report(b, "")
 	b.ReportMetric(busy.at(99)/idle.at(99), "p99-ratio")
-	b.ReportMetric(float64(gigabytes)*float64(1<<30)/1e9/flowing.Seconds(), "GB/s")
+	b.ReportMetric(float64(flows)*float64(whole<<20)/1e9/flowing.Seconds(), "GB/s")
 }
 
 func TestATensorThatNobodyHasSeenArrivesWhole(t *testing.T) {

@@ -19,7 +19,8 @@ type backward struct {
 	id              BackwardID
 	mode            Mode
 	retain, anomaly bool
-	plan            Plan // all that take part, on all workers; nil in FAST mode
+	plan            Plan   // all that take part, on all workers; nil in FAST mode
+	joint           *joint // operations of groups that take part
 	grads           autodiff.Gradients
 	sends           []MessageID // those of this worker
 
@@ -42,49 +43,70 @@ func Backward(c context.Context, roots ...*autodiff.Tensor) error {
 }
 
 // BackwardWith is Backward with options. When it fails, it fails on all workers with the same
-// [Failure], and adds nothing to the pass; with RetainGraph it may be tried again.
+// [Failure], and adds nothing to the pass; with RetainGraph it may be tried again. If it is another
+// worker that fails, after this one's part has gone well, then Backward may have returned nil: the
+// pass's next Gradients, and its next Backward, return the failure.
 func BackwardWith(c context.Context, o Options, roots ...*autodiff.Tensor) error {
 	p, ok := From(c)
 	if !ok {
 		return ErrNoPass
-	}
-	if err := context.Cause(c); err != nil {
-		return p.err("backward", AsTimeout(err))
-	}
-	if err := p.arena.Accepts("Backward", slices.Concat(roots, o.Grads)...); err != nil {
-		return p.err("backward", err)
-	}
-	edges, first, err := autodiff.Roots(autodiff.Options{RetainGraph: o.RetainGraph, Grads: o.Grads}, roots)
-	if err != nil {
-		return p.err("backward", err)
-	}
-	b, err := p.newBackward(o, edges)
-	if err != nil {
-		autodiff.Release(first...)
-		return p.err("backward", err)
 	}
 	if _, bounded := c.Deadline(); !bounded && p.ct.wait > 0 {
 		var cancel context.CancelFunc
 		c, cancel = context.WithTimeout(c, p.ct.wait)
 		defer cancel()
 	}
+	edges, first, err := p.roots(c, o, roots)
+	if err != nil {
+		p.abandon(c, err)
+		return p.err("backward", err)
+	}
+	b, err := p.newBackward(c, o, edges)
+	if err != nil {
+		autodiff.Release(first...)
+		return p.err("backward", err)
+	}
 	b.mu.Lock() // the pass may be left meanwhile
 	b.eng.start(edges, first)
 	b.mu.Unlock()
+	b.joint.watch(b)
 	return p.err("backward", b.drive(c))
 }
 
+// roots checks the roots, and gives their edges and first gradients.
+func (p *Pass) roots(c context.Context, o Options, roots []*autodiff.Tensor) ([]autodiff.Edge, []*autodiff.Tensor, error) {
+	if err := context.Cause(c); err != nil {
+		return nil, nil, AsTimeout(err)
+	}
+	if err := p.arena.Accepts("Backward", slices.Concat(roots, o.Grads)...); err != nil {
+		return nil, nil, err
+	}
+	return autodiff.Roots(autodiff.Options{RetainGraph: o.RetainGraph, Grads: o.Grads}, roots)
+}
+
 // newBackward makes the backward of a root.
-func (p *Pass) newBackward(o Options, roots []autodiff.Edge) (*backward, error) {
-	reached := p.reached(roots)
+func (p *Pass) newBackward(c context.Context, o Options, roots []autodiff.Edge) (b *backward, err error) {
+	j, err := p.takePart(c, o.Mode, roots)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = j.finish(err) // it has failed
+		}
+	}()
+	reached := p.reached(append(j.edges(), roots...))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left {
 		return nil, ErrLeft
 	}
-	b := &backward{pass: p, id: BackwardID(p.ct.nextID()), mode: o.Mode, retain: o.RetainGraph, anomaly: o.Anomaly}
+	if f := p.revoked; f != nil && !p.told && f.Backward.creator() == p.ct.me { // it was said to have gone well
+		p.told = true
+		return nil, f
+	}
+	b = &backward{pass: p, id: BackwardID(p.ct.nextID()), mode: o.Mode, retain: o.RetainGraph, anomaly: o.Anomaly, joint: j}
 	if o.Mode == Smart {
-		var err error
 		if b.plan, err = p.past.plan(reached); err != nil {
 			return nil, err
 		}
@@ -188,7 +210,7 @@ func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool,
 // addLocked gives a backward its engine over the roots and the send functions that take part here.
 // The caller holds p.mu.
 func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
-	b.wake, b.has = make(chan struct{}, 1), []WorkerID{b.id.Creator()}
+	b.wake, b.has = make(chan struct{}, 1), []WorkerID{b.id.creator()}
 	for _, w := range b.plan.workers() {
 		if gone := p.lost[w]; gone != nil {
 			return gone
@@ -217,8 +239,9 @@ func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
 		}
 	}
 	p.shown.began(roots)
+	p.revoked, p.told = nil, false
 	b.sends = sortedIDs(sends)
-	b.eng = newEngine(roots, sends, recvs)
+	b.eng = newEngine(roots, sends, recvs, b.joint)
 	put(&p.backwards, b.id, b)
 	return nil
 }

@@ -232,6 +232,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 	if !errors.Is(err, ErrPeerLost) {
 		err = fmt.Errorf("%w: %s: %w", ErrPeerLost, ct.links.Name(w), cause)
 	}
+	err = &EndError{ct.links.Name(w), err}
 	ct.mu.Lock()
 	var orphans, wounded []*Pass
 	for id, p := range ct.passes {

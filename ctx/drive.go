@@ -2,6 +2,7 @@ package ctx
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -55,8 +56,13 @@ func (b *backward) leavePass() error {
 	b.eng.drop()
 	f := b.failureLocked()
 	b.mu.Unlock()
+	var err error
+	if f != nil {
+		_ = b.joint.finish(f) // it has failed
+	} else if err = b.joint.finish(nil); err == nil {
+		err = b.pass.conclude(b)
+	}
 	if f == nil {
-		err := b.pass.conclude(b)
 		if err == nil {
 			return nil
 		}
@@ -89,7 +95,7 @@ func (b *backward) perform(c context.Context, out *sync.WaitGroup, a action) {
 		}
 	}
 	switch {
-	case a.recv != nil && a.recv.from == b.id.Creator() && b.pass.ct.begin():
+	case a.recv != nil && a.recv.from == b.id.creator() && b.pass.ct.begin():
 		go func() { // the root knows by itself what it waits for: nobody needs its answer
 			defer b.pass.ct.done()
 			c, cancel := b.alone(c)
@@ -104,15 +110,20 @@ func (b *backward) perform(c context.Context, out *sync.WaitGroup, a action) {
 			b.report(b.send(c, a))
 			b.poke()
 		})
+	case b.joint.has(a.node):
+		out.Go(func() { // which waits for the other members
+			b.computeGradients(c, a)
+			b.poke()
+		})
 	case a.leaf == nil && b.beside(a.node):
 		b.line.work(1)
 		out.Go(func() {
-			b.computeGradients(a)
+			b.computeGradients(c, a)
 			b.line.work(-1)
 			b.poke()
 		})
 	default:
-		b.computeGradients(a)
+		b.computeGradients(c, a)
 	}
 }
 
@@ -148,7 +159,7 @@ func (b *backward) beside(n *autodiff.Node) bool {
 }
 
 // computeGradients computes the gradients of a node's inputs, or accumulates a leaf's.
-func (b *backward) computeGradients(a action) {
+func (b *backward) computeGradients(c context.Context, a action) {
 	if a.leaf != nil {
 		var err error
 		if a.grads[0] != nil {
@@ -157,7 +168,11 @@ func (b *backward) computeGradients(a action) {
 		b.report(err)
 		return
 	}
-	outs, err := b.pull(a.node, a.grads)
+	var outs []*autodiff.Tensor
+	var err error
+	if !b.joint.has(a.node) || b.joint.takesPart(a.node) { // else nobody wants its gradients
+		outs, err = b.pull(c, a.node, a.grads)
+	}
 	autodiff.Release(a.grads...)
 	b.mu.Lock()
 	b.eng.ran(a.node, outs, err)
@@ -182,7 +197,11 @@ func (b *backward) send(c context.Context, a action) error {
 		m.Plan = b.plan
 	}
 	b.mu.Unlock()
-	return b.pass.ct.links.SendGradients(c, a.recv.from, m)
+	err := b.pass.ct.links.SendGradients(c, a.recv.from, m)
+	if told := (*Failure)(nil); errors.Is(err, ErrPeerLost) && !errors.As(err, &told) {
+		return &EndError{b.pass.ct.links.Name(a.recv.from), err}
+	}
+	return err
 }
 
 func (b *backward) poke() {

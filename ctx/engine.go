@@ -18,7 +18,8 @@ type engine struct {
 	task   *autodiff.Task
 	sends  map[MessageID]*sendFunction // whose gradients have not come
 	recvs  map[*autodiff.Node]*recvFunction
-	work   int // actions handed out and not yet finished
+	begun  []*autodiff.Node // operations of groups to which no gradient comes here
+	work   int              // actions handed out and not yet finished
 	err    error
 	closed bool
 }
@@ -32,18 +33,26 @@ type action struct {
 }
 
 // newEngine plans a backward over the roots and the send functions that take part.
-func newEngine(roots []autodiff.Edge, sends map[MessageID]*sendFunction, recvs map[*autodiff.Node]*recvFunction) *engine {
+func newEngine(roots []autodiff.Edge, sends map[MessageID]*sendFunction, recvs map[*autodiff.Node]*recvFunction, j *joint) *engine {
 	sources := make([]*autodiff.Node, 0, len(sends))
+	from := roots
 	for _, id := range sortedIDs(sends) {
 		sources = append(sources, sends[id].node)
+		if j != nil {
+			from = slices.Concat(from, sends[id].node.Next())
+		}
 	}
-	return &engine{task: autodiff.NewTask(roots, sources), sends: sends, recvs: recvs}
+	begun := j.sources(from)
+	return &engine{task: autodiff.NewTask(roots, append(sources, begun...)), sends: sends, recvs: recvs, begun: begun}
 }
 
 // start is the event that the roots' first gradients are there.
 func (e *engine) start(roots []autodiff.Edge, grads []*autodiff.Tensor) {
 	for i, r := range roots {
 		e.verify(e.task.Deliver(r, grads[i]))
+	}
+	for _, n := range e.begun {
+		e.verify(e.task.Start(n, make([]*autodiff.Tensor, len(n.Results()))))
 	}
 }
 

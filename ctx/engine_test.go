@@ -187,7 +187,7 @@ func (s *schedule) engine(at int, edges []autodiff.Edge) *engine {
 	for id, f := range p.sends {
 		sends[id] = f
 	}
-	return newEngine(edges, sends, p.recvs)
+	return newEngine(edges, sends, p.recvs, nil)
 }
 
 // moves lists what may happen next.

@@ -33,7 +33,8 @@ func (e *Error) Error() string {
 // Unwrap lets errors.Is find the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// EndError is why a part of a pass has ended on a worker: the cause of [Pass.Life].
+// EndError is why a part of a pass, or a backward in it, has ended on a worker because of another
+// one. It is the cause of [Pass.Life].
 type EndError struct {
 	By  string // the worker that left the pass, or was lost
 	Err error

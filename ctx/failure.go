@@ -11,7 +11,7 @@ import (
 
 // Failure is why a backward ended without gradients. Every worker that took part gets the same one.
 type Failure struct {
-	Worker   string     `cbor:"1,keyasint"` // where it began
+	Worker   string     `cbor:"1,keyasint"` // where it began: the lost worker, if one was lost, whoever noticed
 	Pass     PassID     `cbor:"2,keyasint"`
 	Backward BackwardID `cbor:"3,keyasint"`
 	Op       string     `cbor:"4,keyasint,omitempty"` // the function, send or recv function that failed, where there is one
@@ -70,6 +70,7 @@ func (b *backward) failure(err error) *Failure {
 	var node *autodiff.NodeError
 	var odd *autodiff.AnomalyError
 	var hook *autodiff.HookError
+	var gone *EndError
 	switch {
 	case errors.As(err, &odd):
 		f.Op, f.At = odd.Function, autodiff.Site{File: odd.File, Line: odd.Line}.String()
@@ -77,6 +78,9 @@ func (b *backward) failure(err error) *Failure {
 		f.Op, f.At = hook.Function, autodiff.Site{File: hook.File, Line: hook.Line}.String()
 	case errors.As(err, &node):
 		f.Op, f.At, err = node.Node.Name(), node.Node.Site().String(), node.Err
+	}
+	if errors.As(err, &gone) && errors.Is(gone, ErrPeerLost) {
+		f.Worker = gone.By
 	}
 	if errors.Is(err, context.DeadlineExceeded) && b.eng != nil {
 		f.err = withReason(f.err, b.eng.stalled(b.mode))
@@ -95,8 +99,7 @@ func (b *backward) late(err error) {
 	f, over := b.failureLocked(), b.over
 	b.mu.Unlock()
 	if e := p.endedAs(b.id); over && e != nil {
-		e.failure = f
-		e.free()
+		p.takeBackLocked(e, f)
 	}
 	p.mu.Unlock()
 	b.poke()
@@ -120,10 +123,10 @@ func (b *backward) announce(f *Failure) {
 	b.mu.Lock()
 	heard := b.heard
 	b.mu.Unlock()
-	if heard && b.id.Creator() != p.ct.me && b.mode != Fast {
+	if heard && b.id.creator() != p.ct.me && b.mode != Fast {
 		return
 	}
-	to := append(b.plan.workers(), b.id.Creator())
+	to := append(b.plan.workers(), b.id.creator())
 	if b.mode == Fast {
 		to = p.Known() // who takes part is not known: the news goes on from each that had not heard
 	}

@@ -3,6 +3,7 @@ package ctx
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -172,4 +173,88 @@ func TestALostWorkerThatTakesNoPartDisturbsNobody(t *testing.T) {
 	w.cts[1].PeerLost(2, errors.New("no answer"))
 	close(goOn)
 	require.NoError(t, <-failed)
+}
+
+// A straggler's abort comes when Backward has returned nil, and the gradients are taken back: who
+// reads them must not take their absence for none.
+func TestGradientsThatWereTakenBackAreSaidToBeUntilABackwardBeginsAnew(t *testing.T) {
+	leak.Check(t)
+	w := newWorld(t, 2)
+	c, p := w.open(t, 0)
+	defer p.Leave()
+	x, z := param(1, 2), param(3, 4)
+	y := w.call1(t, c, 1, func(in []*autodiff.Tensor) *autodiff.Tensor { return autodiff.Mul(in[0], z) }, x)
+	loss, q := autodiff.Sum(y), w.part(t, p, 1)
+	takeBack := func() *Failure {
+		require.NoError(t, BackwardWith(c, retain, loss))
+		require.NoError(t, w.cts[1].Settle(c))
+		f := &Failure{Worker: "worker1", Pass: p.ID(), Backward: p.ended[len(p.ended)-1].id, Cause: "simulated", err: errors.New("simulated")}
+		for _, ct := range w.cts {
+			require.NoError(t, ct.HandleAbort(c, f))
+		}
+		return f
+	}
+	f := takeBack()
+	for range 2 {
+		for _, part := range []*Pass{p, q} {
+			_, err := part.Gradients()
+			require.ErrorIs(t, err, f)
+			require.ErrorContains(t, err, "failed on worker1: simulated")
+		}
+	}
+	require.NoError(t, BackwardWith(c, retain, loss))
+	require.NoError(t, w.cts[1].Settle(c))
+	requireGradients(t, p, map[*autodiff.Tensor][]float64{x: {3, 4}})
+	requireGradients(t, q, map[*autodiff.Tensor][]float64{z: {1, 2}})
+
+	f = takeBack() // and nobody reads: the next backward would hide it
+	require.ErrorIs(t, BackwardWith(c, retain, loss), f)
+	require.NoError(t, BackwardWith(c, retain, loss), "it is told once")
+	requireGradients(t, p, map[*autodiff.Tensor][]float64{x: {6, 8}})
+}
+
+func TestEverySurvivorNamesTheWorkerThatIsLost(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		find []int // who finds out by itself, before it is told
+	}{{"each finds out", []int{2, 1, 0}}, {"one tells the others", []int{1}}, {"the root tells", []int{0}}, {"by a message that fails", nil}} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				leak.Check(t)
+				w := newWorld(t, 4)
+				c, p := w.open(t, 0)
+				defer p.Leave()
+				through := func(c context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
+					return w.call(t, c, 3, func(_ context.Context, in []*autodiff.Tensor) []*autodiff.Tensor { return tensors(mul(in)) }, in[0], in[0])
+				}
+				in := param(1, 2)
+				loss := autodiff.Sum(autodiff.Add(w.call(t, c, 1, through, in)[0], w.call(t, c, 2, through, in)[0]))
+				w.hold(func(c context.Context, what string, _, to WorkerID) error {
+					switch {
+					case what != "gradients" || to != 3:
+						return nil
+					case x.find == nil:
+						return fmt.Errorf("%w: its cable was cut", ErrPeerLost)
+					}
+					<-c.Done()
+					return c.Err()
+				})
+				failed := make(chan error)
+				go func() { failed <- Backward(c, loss) }()
+				synctest.Wait()
+				for _, at := range x.find {
+					w.cts[at].PeerLost(3, errors.New("its cable was cut"))
+				}
+				err := <-failed
+				require.ErrorIs(t, err, ErrPeerLost)
+				synctest.Wait()
+				for at := range 3 {
+					over := w.part(t, p, at).ended
+					require.Len(t, over, 1)
+					require.Equal(t, "worker3", over[0].failure.Worker, "as worker%d has it: %v", at, over[0].failure)
+				}
+				w.hold(nil)
+			})
+		})
+	}
 }

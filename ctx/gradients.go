@@ -66,6 +66,7 @@ func (p *Pass) conclude(b *backward) error {
 	}
 	delete(p.backwards, b.id)
 	if !b.retain {
+		b.joint.spendLocked(p)
 		for _, id := range b.sends {
 			p.shown.spend(p.sends[id])
 			delete(p.sends, id)
@@ -100,9 +101,18 @@ func (p *Pass) revoke(id BackwardID, f *Failure) *backward {
 		_ = p.noteLocked(ended{id: id, failure: f}) // as in forget
 		return nil
 	}
+	p.takeBackLocked(e, f)
+	return nil
+}
+
+// takeBackLocked frees what a backward found that ended well here. Who reads gradients is told,
+// until another backward begins. The caller holds p.mu.
+func (p *Pass) takeBackLocked(e *ended, f *Failure) {
+	if e.grads != nil && p.revoked == nil {
+		p.revoked = f
+	}
 	e.failure = f
 	e.free()
-	return nil
 }
 
 // mergeLocked adds up the gradients of ended backwards, except those of the last few.
@@ -124,7 +134,8 @@ func (p *Pass) mergeLocked(except int) error {
 
 // Gradients is a copy of the table leaf → gradient of the pass that c carries, on this worker. The
 // gradients belong to the pass. The leaves are the very tensors that the forward used here; one
-// without a gradient is not in the table.
+// without a gradient is not in the table. If a backward failed elsewhere after it had gone well
+// here, what it found is gone, and the error is its [Failure], until another backward begins.
 func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	p, ok := From(c)
 	if !ok {
@@ -142,6 +153,10 @@ func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	defer p.mu.Unlock()
 	if p.left {
 		return nil, p.err("gradients", fmt.Errorf("%w: %w", ErrUnknownPass, ErrLeft))
+	}
+	if p.revoked != nil {
+		p.told = true
+		return nil, p.err("gradients", p.revoked)
 	}
 	if err := p.readLocked(); err != nil {
 		return nil, p.err("gradients", err)

@@ -28,8 +28,8 @@ func newID(w WorkerID, counter uint64) uint64 {
 // Creator is the worker that opened the pass.
 func (id PassID) Creator() WorkerID { return WorkerID(id >> counterBits) }
 
-// Creator is the worker that began the backward: its root.
-func (id BackwardID) Creator() WorkerID { return WorkerID(id >> counterBits) }
+// creator is the worker that began the backward: its root.
+func (id BackwardID) creator() WorkerID { return WorkerID(id >> counterBits) }
 
 // Creator is the worker that sent the message.
 func (id MessageID) Creator() WorkerID { return WorkerID(id >> counterBits) }

@@ -66,7 +66,12 @@ func TestAWorkerThatCannotReachTheRootTellsAll(t *testing.T) {
 		require.Contains(t, f.Cause, "no way")
 		require.Zero(t, time.Since(start))
 		require.NoError(t, w.cts[1].Settle(c))
-		requireGradients(t, w.part(t, p, 1), nil)
+		have, err := w.part(t, p, 1).Gradients()
+		require.Empty(t, have, "what it found is taken back")
+		if err != nil { // its part had ended well
+			require.ErrorAs(t, err, &f)
+			require.Contains(t, f.Cause, "no way")
+		}
 	})
 }
 

@@ -35,10 +35,13 @@ type Pass struct {
 	sends     map[MessageID]*sendFunction
 	recvs     map[*autodiff.Node]*recvFunction
 	arrived   map[MessageID]*recvFunction // the same
+	shared    map[*autodiff.Node]*Shared  // operations of groups that no backward has used up
 	past      lineage
 	backwards map[BackwardID]*backward
 	ended     []ended                               // the last few, so that stragglers are told from first comers
 	sum       autodiff.Gradients                    // of backwards that ended before those; nobody has seen it
+	revoked   *Failure                              // gradients were taken back that a backward had found
+	told      bool                                  // revoked has been returned
 	broken    error                                 // a sum could not be made: the gradients would lack something
 	grads     map[*autodiff.Tensor]*autodiff.Tensor // what was read: belongs to the arena
 	shown     record
@@ -190,7 +193,7 @@ func (p *Pass) release(by WorkerID, cause error) {
 	p.end(&EndError{p.ct.links.Name(by), cause})
 	p.mu.Lock()
 	p.left = true
-	p.sends, p.recvs, p.arrived, p.grads, p.shown = nil, nil, nil, nil, record{}
+	p.sends, p.recvs, p.arrived, p.shared, p.grads, p.shown = nil, nil, nil, nil, nil, record{}
 	for i := range p.ended {
 		p.ended[i].free()
 	}
@@ -212,7 +215,7 @@ func (p *Pass) lose(w WorkerID, cause error) {
 	running := slices.Collect(maps.Values(p.backwards))
 	p.mu.Unlock()
 	for _, b := range running {
-		if b.mode == Fast && known || b.id.Creator() == w || len(b.plan.of(w)) > 0 {
+		if b.mode == Fast && known || b.id.creator() == w || len(b.plan.of(w)) > 0 {
 			b.abort(cause)
 		}
 	}

@@ -103,8 +103,13 @@ func (t *timeline) seal(err error) {
 }
 
 // pull computes a node's gradients, and notes how long that took where somebody observes.
-func (b *backward) pull(n *autodiff.Node, grads []*autodiff.Tensor) ([]*autodiff.Tensor, error) {
+func (b *backward) pull(c context.Context, n *autodiff.Node, grads []*autodiff.Tensor) ([]*autodiff.Tensor, error) {
 	how := autodiff.Pull{Retain: b.retain, Anomaly: b.anomaly}
+	if b.joint.has(n) {
+		how.Shared = func(n *autodiff.Node, grads []*autodiff.Tensor) ([]*autodiff.Tensor, error) {
+			return b.joint.pull(c, n, grads)
+		}
+	}
 	if b.line == nil {
 		return n.PullWith(grads, how)
 	}

@@ -39,6 +39,7 @@ type block struct {
 	seg     *Segment        // where the block lies; nil for memory of Go's heap
 	used    int             // of a segment: bytes from here on are 0
 	done    func()          // for memory of another process: gives it back
+	of      any             // of that, what Foreign says
 	cleanup runtime.Cleanup // of the buffer, where that is disowned and the memory not of Go's heap
 }
 
@@ -123,12 +124,14 @@ func (b *Buffer) ReadOnly() bool { return b.blk != nil && b.blk.done != nil }
 // Foreign makes a host buffer over memory of another process, which is mapped for reading. The
 // caller owns the one reference. done is called once, when the buffer is released for the last time
 // or, disowned, found by the collector; from then on mem may be unmapped. It must not wait. mem
-// must be aligned as buffers are.
-func Foreign(mem []byte, done func()) *Buffer {
+// must be aligned as buffers are. of is a pointer that stands for the shared memory in which mem
+// lies, so that [Join] can map it once more: with the same pointer the same address always shows
+// the same memory. It is nil where mem is no such memory.
+func Foreign(mem []byte, of any, done func()) *Buffer {
 	m := host
 	m.live.Add(1)
 	m.liveBytes.Add(int64(len(mem)))
-	return bufferOf(&block{dev: m, host: true, mem: mem, class: len(mem), done: done}, len(mem))
+	return bufferOf(&block{dev: m, host: true, mem: mem, class: len(mem), done: done, of: of}, len(mem))
 }
 
 // Release drops a reference. With the last one the bytes go back to the device's pool. It fails

@@ -42,7 +42,7 @@ func (m Map) Validate(local, remote []ID) error {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrBadMap, fmt.Sprintf(format, args...)))
 	}
 	from := map[ID]ID{}
-	for _, src := range slices.SortedFunc(maps.Keys(m), ID.Compare) {
+	for _, src := range slices.SortedFunc(maps.Keys(m), ID.compare) {
 		dst := m[src]
 		if !slices.Contains(local, src) {
 			bad("source %v does not exist here; there are %v", src, local)
@@ -61,7 +61,7 @@ func (m Map) Validate(local, remote []ID) error {
 // String prints the entries in order: "{cpu→cpu, sim:0→sim:1}".
 func (m Map) String() string {
 	s := "{"
-	for i, src := range slices.SortedFunc(maps.Keys(m), ID.Compare) {
+	for i, src := range slices.SortedFunc(maps.Keys(m), ID.compare) {
 		if i > 0 {
 			s += ", "
 		}

@@ -48,8 +48,8 @@ func (id ID) String() string {
 	return id.Kind.String() + ":" + strconv.Itoa(id.Index)
 }
 
-// Compare orders IDs by kind, then by index.
-func (id ID) Compare(other ID) int {
+// compare orders IDs by kind, then by index.
+func (id ID) compare(other ID) int {
 	if id.Kind != other.Kind {
 		return int(id.Kind) - int(other.Kind)
 	}

@@ -13,6 +13,7 @@ type memory struct {
 	limit int64 // most live bytes; 0: unlimited
 	pool  pool
 	idle  sync.Pool // of *[][]byte, for Launch
+	joins joins     // of the host's
 
 	garbage         garbage
 	live, liveBytes atomic.Int64

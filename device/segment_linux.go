@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,6 +59,34 @@ func (f memfile) unmap(mem []byte) {
 	_ = unix.Munmap(mem) // cannot fail with what Mmap gave
 	_ = unix.Close(f.fd)
 }
+
+// mapTogether maps whole pages of shared memory, one behind the other, for reading.
+func mapTogether(pieces []origin, total int) ([]byte, error) {
+	mem, err := unix.Mmap(-1, 0, total, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+	for _, p := range pieces {
+		// of no bytes: the old mapping of shared memory stays, beside the new one
+		_, _, e := unix.Syscall6(unix.SYS_MREMAP, uintptr(p.at), 0, uintptr(p.n), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, at, 0)
+		if e != 0 {
+			err = e
+			break
+		}
+		at += uintptr(p.n)
+	}
+	if err == nil {
+		err = unix.Mprotect(mem, unix.PROT_READ)
+	}
+	if err != nil {
+		unmapTogether(mem)
+		return nil, err
+	}
+	return mem, nil
+}
+
+func unmapTogether(mem []byte) { _ = unix.Munmap(mem) } // cannot fail with what Mmap gave
 
 // machineMemory is how many bytes the machine has, 0 where that is not known.
 func machineMemory() int64 {

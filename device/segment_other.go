@@ -27,3 +27,7 @@ func maxShared() int64 { return 0 }
 func machineMemory() int64 { return 0 }
 
 func maxSegments() int { return 0 }
+
+func mapTogether([]origin, int) ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func unmapTogether([]byte) {}

@@ -92,7 +92,7 @@ func TestForeignMemoryCannotBeWrittenAndGoesBackOnce(t *testing.T) {
 	mem := device.Bytes(make([]float64, 100))
 	mem[3] = 7
 	var gone atomic.Int32
-	b := device.Foreign(mem, func() { gone.Add(1) })
+	b := device.Foreign(mem, nil, func() { gone.Add(1) })
 	require.Equal(t, before.Live+1, device.Host().Stats().Live)
 	require.Equal(t, before.LiveBytes+800, device.Host().Stats().LiveBytes)
 	require.False(t, b.Exclusive())
@@ -118,10 +118,10 @@ func TestForeignMemoryCannotBeWrittenAndGoesBackOnce(t *testing.T) {
 func TestDisownedForeignMemoryGoesBackOnceWhoeverIsFirst(t *testing.T) {
 	var gone atomic.Int32
 	func() {
-		device.Foreign(make([]byte, 64), func() { gone.Add(1) }).Disown()
+		device.Foreign(make([]byte, 64), nil, func() { gone.Add(1) }).Disown()
 	}()
 	require.Eventually(t, func() bool { runtime.GC(); return gone.Load() == 1 }, 10*time.Second, time.Millisecond)
-	b := device.Foreign(make([]byte, 64), func() { gone.Add(1) })
+	b := device.Foreign(make([]byte, 64), nil, func() { gone.Add(1) })
 	b.Disown()
 	require.NoError(t, b.Release())
 	runtime.GC()
@@ -133,7 +133,7 @@ func TestDisownedForeignMemoryGoesBackOnceWhoeverIsFirst(t *testing.T) {
 func TestMemoryThatIsInUseIsNotCollected(t *testing.T) {
 	var gone atomic.Bool
 	launch := func() { // a frame of its own: nothing here holds the buffer
-		b := device.Foreign(make([]byte, 64), func() { gone.Store(true) })
+		b := device.Foreign(make([]byte, 64), nil, func() { gone.Store(true) })
 		b.Disown()
 		require.NoError(t, device.Host().Launch([]*device.Buffer{b}, func([][]byte) error {
 			for range 3 {

@@ -47,5 +47,5 @@ func (s *Set) IDs() []ID {
 	if len(s.devs) == 0 {
 		return []ID{{}}
 	}
-	return slices.SortedFunc(maps.Keys(s.devs), ID.Compare)
+	return slices.SortedFunc(maps.Keys(s.devs), ID.compare)
 }

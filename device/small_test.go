@@ -109,7 +109,7 @@ func TestNobodyGetsAReferenceToAClaimedBuffer(t *testing.T) {
 		require.False(t, b.Claim())
 		require.ErrorIs(t, b.Release(), ErrReleased)
 	}
-	foreign := Foreign(make([]byte, 64), func() {})
+	foreign := Foreign(make([]byte, 64), nil, func() {})
 	require.False(t, foreign.Claim())
 	require.NoError(t, foreign.Release())
 }

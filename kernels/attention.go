@@ -40,6 +40,8 @@ func (i Attention) Infer(in []Type) ([]Type, error) {
 // Two products, and the softmax of a score.
 func (i Attention) flops(in, _ []Type) int { return (4*in[0].Shape[3] + 5) * scores(in, i.Causal) }
 
+func (i Attention) rounding() Rounding { return Rounding{Result: true, Operands: true} }
+
 // AttentionGrad is the gradient of Attention: (q, k, v, y and the logarithms as Attention gave
 // them, gy like y) → (gq, gk, gv).
 type AttentionGrad struct {

@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/weft-project/weft/device"
+
 // Cost is an estimate of what running an instruction takes.
 type Cost struct {
 	Flops int // operations on numbers: a multiplication and an addition are two, a function of one element is one
@@ -60,18 +62,18 @@ func (v *View) distinct() int {
 	return n
 }
 
-// Again is about how many additions it takes to compute an element of an instruction's result anew.
-// It is false for what is better kept.
-func Again(i Instr) (additions int, ok bool) {
+// Again is about how many additions it takes to compute an element of an instruction's result, of
+// this dtype, anew. It is false for what is better kept.
+func Again(i Instr, d device.Dtype) (additions int, ok bool) {
 	of, ok := i.(cheap)
 	if !ok {
 		return 0, false
 	}
-	return of.again(), true
+	return of.again(d), true
 }
 
 // cheap is an instruction that is worth computing again, to save the memory of its result.
-type cheap interface{ again() int }
+type cheap interface{ again(d device.Dtype) int }
 
 // counted is an instruction that computes; the others move.
 type counted interface{ flops(in, out []Type) int }

@@ -30,13 +30,15 @@ const (
 	Log1p    // log(1+x)
 	Expm1    // eˣ-1
 	Softplus // log(1+eˣ)
+	Softsign // x/(1+|x|)
 	numUnary
 )
 
 // UnaryFns is how many unary functions there are, from 0 on.
 const UnaryFns = int(numUnary)
 
-// function is what is known of an elementwise function.
+// function is what is known of an elementwise function. Weights are rough: 1 is a few instructions,
+// and 8 is all that takes longer.
 type function struct {
 	name   string
 	weight int                     // additions that a CPU does in the time: plans of threads go by it
@@ -63,10 +65,19 @@ var unaries = [numUnary]function{
 	Log1p:    {"Log1p", 8, 12, math.Log1p},
 	Expm1:    {"Expm1", 8, 12, math.Expm1},
 	Softplus: {"Softplus", 8, 12, softplus},
+	Softsign: {"Softsign", 8, 12, softsign},
 }
 
 // softplus never computes the exponential of a positive number.
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+
+// softsign of an infinity is its limit.
+func softsign(x float64) float64 {
+	if math.IsInf(x, 0) {
+		return math.Copysign(1, x)
+	}
+	return x / (1 + math.Abs(x))
+}
 
 // Weight is about how many additions a CPU does in the time that the function takes.
 func (f UnaryFn) Weight() int { return unaries[f].weight }
@@ -105,13 +116,22 @@ func (i Unary) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-func (i Unary) again() int  { return unaries[i.Fn].again }
-func (i Binary) again() int { return binaries[i.Fn].again }
+// Functions of float64 have no vectors.
+func (i Unary) again(d device.Dtype) int {
+	if w := unaries[i.Fn].again; d != device.Float64 || w == 1 {
+		return w
+	}
+	return 4 * unaries[i.Fn].again
+}
+
+func (i Binary) again(device.Dtype) int { return binaries[i.Fn].again }
 
 func (i Unary) flops(in, out []Type) int { return elems(out, 0) }
 
 func (i Unary) readsNarrow(int) bool  { return true }
 func (i Binary) readsNarrow(int) bool { return true }
+
+func (i Unary) rounding() Rounding { return Rounding{Result: true, Operands: true} }
 
 func (i Unary) overwrites(in, out []Type, result, operand int) bool {
 	return in[operand].Equal(out[result])
@@ -191,6 +211,10 @@ func (i Binary) Infer(in []Type) ([]Type, error) {
 }
 
 func (i Binary) flops(in, out []Type) int { return elems(out, 0) }
+
+func (i Binary) rounding() Rounding {
+	return Rounding{Result: true, Operands: true, Sums: i.Fn == Add || i.Fn == Sub}
+}
 
 func (i Binary) overwrites(in, out []Type, result, operand int) bool {
 	return in[operand].Equal(out[result])

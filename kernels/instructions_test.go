@@ -232,7 +232,7 @@ func TestSettingsOfAnUpdateThatMakeNoSenseAreAllNamed(t *testing.T) {
 			require.ErrorContains(t, err, why)
 		}
 	}
-	for _, rule := range UpdateRules() {
+	for _, rule := range updateRules() {
 		require.NoError(t, Update{Rule: rule, EtaMinus: 0.5, EtaPlus: 1.2, MaxStep: 1}.Check())
 	}
 }

@@ -41,6 +41,8 @@ func (i MatMul) flops(in, out []Type) int {
 	return 2 * k * elems(out, 0)
 }
 
+func (i MatMul) rounding() Rounding { return Rounding{Result: true, Operands: true, Factors: true} }
+
 // matrixDims gives rows and columns of the last two axes, as used.
 func matrixDims(s device.Shape, trans bool) (rows, cols int) {
 	rows, cols = s[len(s)-2], s[len(s)-1]

@@ -23,7 +23,9 @@ func (i BroadcastTo) Infer(in []Type) ([]Type, error) {
 	return result(i, in, in[0].Dtype, i.Shape)
 }
 
-func (i BroadcastTo) again() int { return 0 }
+func (i BroadcastTo) again(device.Dtype) int { return 0 }
+
+func (i BroadcastTo) rounding() Rounding { return Rounding{Moves: true} }
 
 // Reshape gives the same elements another shape; every dtype. It is a copy here; executors may
 // share the buffer instead.
@@ -46,7 +48,9 @@ func (i Reshape) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
-func (i Reshape) again() int { return 0 }
+func (i Reshape) again(device.Dtype) int { return 0 }
+
+func (i Reshape) rounding() Rounding { return Rounding{Moves: true} }
 
 // Transpose reorders axes: axis k of the result is axis Perm[k] of the operand; every dtype.
 type Transpose struct{ Perm []int }
@@ -75,7 +79,9 @@ func (i Transpose) Infer(in []Type) ([]Type, error) {
 	return result(i, in, in[0].Dtype, s)
 }
 
-func (i Transpose) again() int { return 0 }
+func (i Transpose) again(device.Dtype) int { return 0 }
+
+func (i Transpose) rounding() Rounding { return Rounding{Moves: true} }
 
 // Slice keeps [Start, Stop) of an axis; every dtype.
 type Slice struct{ Axis, Start, Stop int }
@@ -96,7 +102,9 @@ func (i Slice) Infer(in []Type) ([]Type, error) {
 	return result(i, in, in[0].Dtype, withExtent(in[0].Shape, i.Axis, i.Stop-i.Start))
 }
 
-func (i Slice) again() int { return 0 }
+func (i Slice) again(device.Dtype) int { return 0 }
+
+func (i Slice) rounding() Rounding { return Rounding{Moves: true} }
 
 func withExtent(s device.Shape, axis, n int) device.Shape {
 	s = s.Clone()
@@ -177,7 +185,7 @@ func (i Cast) Infer(in []Type) ([]Type, error) {
 	return []Type{{i.To, in[0].Shape}}, nil
 }
 
-func (i Cast) again() int { return 1 }
+func (i Cast) again(device.Dtype) int { return 1 }
 
 // Fill makes a tensor of one value, converted as [Cast] does; it has no operands.
 type Fill struct {
@@ -198,4 +206,6 @@ func (i Fill) Infer(in []Type) ([]Type, error) {
 	return result(i, in, i.Type.Dtype, i.Type.Shape)
 }
 
-func (i Fill) again() int { return 0 }
+func (i Fill) again(device.Dtype) int { return 0 }
+
+func (i Fill) rounding() Rounding { return Rounding{Moves: true} }

@@ -95,6 +95,29 @@ func Widened(ts []Type) []Type {
 // IsNarrow says whether a tensor lies in memory as bfloat16.
 func IsNarrow(t Type) bool { return t.Dtype == device.BFloat16 }
 
+// Rounding says what of an instruction may be kept as bfloat16 until a backward reads it, where
+// products are of bfloat16: what products and attention make or read, and elementwise functions of
+// that. What is summed up or normalised, such as a stream of residuals, stays as it is, and so do
+// statistics. The zero Rounding is that of an instruction whose values all stay as they are.
+type Rounding struct {
+	Result   bool // its first result
+	Operands bool // its operands
+	Sums     bool // but not an operand as large as the result
+	Moves    bool // its operands if its result, which shows them
+	Factors  bool // its operands are rounded before it reads them, so that rounding them loses nothing
+}
+
+// RoundingOf is the Rounding of an instruction.
+func RoundingOf(i Instr) Rounding {
+	of, ok := i.(roundable)
+	if !ok {
+		return Rounding{}
+	}
+	return of.rounding()
+}
+
+type roundable interface{ rounding() Rounding }
+
 // ReadsNarrow says whether an instruction computes as well with operand k in bfloat16, if that was
 // computed as such.
 func ReadsNarrow(i Instr, k int) bool {

@@ -136,6 +136,8 @@ func (i CrossEntropy) flops(in, out []Type) int { return 5 * elems(in, 0) }
 
 func (i CrossEntropy) readsNarrow(k int) bool { return k == 0 }
 
+func (i CrossEntropy) rounding() Rounding { return Rounding{Operands: true} }
+
 func checkLogits(i Instr, in []Type) error {
 	logits, labels := in[0], in[1]
 	if err := sameFloats(i, in, in[:1]); err != nil {
@@ -197,7 +199,7 @@ func (i Normalize) Infer(in []Type) ([]Type, error) {
 	return inferNormalize(i, in)
 }
 
-func (i Normalize) again() int { return 4 }
+func (i Normalize) again(device.Dtype) int { return 4 }
 
 func (i Normalize) flops(in, out []Type) int { return 7 * elems(in, 0) }
 
@@ -253,7 +255,9 @@ func (i LayerNorm) Infer(in []Type) ([]Type, error) {
 	return in[:1:1], nil
 }
 
-func (i LayerNorm) again() int { return 4 }
+func (i LayerNorm) again(device.Dtype) int { return 4 }
+
+func (i LayerNorm) rounding() Rounding { return Rounding{Result: true} }
 
 func (i LayerNorm) flops(in, out []Type) int { return 9 * elems(in, 0) }
 

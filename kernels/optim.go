@@ -24,8 +24,8 @@ const (
 	Adamax   UpdateRule = "Adamax"
 )
 
-// UpdateRules lists the rules.
-func UpdateRules() []UpdateRule {
+// updateRules lists the rules.
+func updateRules() []UpdateRule {
 	return []UpdateRule{SGD, Adam, AdamW, Adagrad, Adadelta, RMSprop, Rprop, Adamax}
 }
 
@@ -161,7 +161,7 @@ func (i Update) coefficients() (c [6]coefficient, n int) {
 func (i Update) Check() error {
 	c, n := i.coefficients()
 	if n == 0 {
-		return fmt.Errorf("no such rule as %.40q; there are %v", string(i.Rule), UpdateRules())
+		return fmt.Errorf("no such rule as %.40q; there are %v", string(i.Rule), updateRules())
 	}
 	var errs []error
 	for _, x := range c[:n] {

@@ -162,10 +162,12 @@ func makePart(c context.Context, owner string, request making) (ref rpc.RRef[*Lo
 	return rpc.NewRRef(c, local)
 }
 
-// Step steps the parameters on all owners at once, by the gradients of the pass that c carries;
-// parameters without one stay as they are. It returns when all are done; the error joins what
-// failed anywhere. A pass without gradients is an error, and so is, on an owner, the gradient of a
-// leaf that no optimizer steps: see [Local.Step].
+// Step steps the parameters on all owners at once, by the gradients of the pass that c carries. A
+// parameter without one stays as it is, and so does its state, as in PyTorch: the pass may not have
+// used it, nor any other of its owner. Step returns when all are done; the error joins what failed
+// anywhere. A pass in which there was no backward is an error. So is a backward that has failed on
+// an owner after it went well here (a [ctx.Failure]), and, on an owner, the gradient of a leaf that
+// no optimizer steps: see [Local.Step].
 func (d *Distributed) Step(c context.Context) error { return d.StepScaled(c, 1) }
 
 // StepScaled is Step with every gradient multiplied by a factor, which must be positive. The
@@ -261,10 +263,10 @@ var sumLocal = define("weft.optim.norm", func(c context.Context, o *Local, _ str
 // onAll does something on all owners at once, in a pass or outside of any; errors are named by what
 // failed and where.
 func onAll[In, Out any](c context.Context, d *Distributed, inPass bool, what error, a action[In, Out], in func(part int) In) ([]Out, error) {
-	if _, ok := ctx.From(c); ok != inPass {
-		if inPass {
-			return nil, fmt.Errorf("%w: %w", what, ctx.ErrNoPass)
-		}
+	switch _, err := ctx.Gradients(c); {
+	case inPass && err != nil: // there is no pass, or no owner should step by what is left of a backward
+		return nil, fmt.Errorf("%w: %w", what, err)
+	case !inPass && !errors.Is(err, ctx.ErrNoPass):
 		return nil, fmt.Errorf("%w: the state of an optimizer outlives passes; use a context without one", what)
 	}
 	c = ctx.NoGrad(c)

@@ -30,8 +30,9 @@ type Config struct {
 	// Schemes are further ones for Init: {"etcd": etcd.Open} takes
 	// "etcd://h1,h2,h3/job?rank=R&world_size=N".
 	Schemes map[string]store.Opener
-	// Store, Rank and WorldSize are used instead of Init where Store is set. The store stays the
-	// caller's.
+	// Store is used instead of Init where it is set, and needs Rank and WorldSize. The store stays
+	// the caller's. Beside Init, Rank and WorldSize are this worker's place where WorldSize is not
+	// 0, unless the URL has one; the environment is not asked for it then.
 	Store     store.Store
 	Rank      int
 	WorldSize int
@@ -73,9 +74,8 @@ type Config struct {
 	Certificates transport.IdentityFiles
 	// Network makes the links; default QUIC with the identity that Certificates or Token give.
 	Network transport.Network
-	// Lanes that links may use, of transport.LaneCUDA, LaneLocal, LaneBulk and LaneQUIC, which
-	// serves where no other does; default $WEFT_LANES (separated by commas), or all. Not used where
-	// Network is set.
+	// Lanes that links may use, of transport.LaneNames; LaneQUIC serves where no other does.
+	// Default $WEFT_LANES (separated by commas), or all. Not used where Network is set.
 	Lanes []string
 	// LendCopies keeps other workers of this host from seeing anything but what they were sent.
 	// Large tensors that go to them are lent, where both processes see them, and there is no taking

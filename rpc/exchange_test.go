@@ -24,3 +24,20 @@ func TestALinkThatEndsIsNoStreamThatEnds(t *testing.T) {
 	require.ErrorIs(t, err, transport.ErrPeerLost)
 	require.NotErrorIs(t, err, ErrProtocol)
 }
+
+func TestOneOfManyIsTheFirstToPutAValueIntoTheJobsStore(t *testing.T) {
+	ws := sim(t, 3, nil)
+	took := 0
+	for _, w := range ws {
+		now, err := CompareSet(t.Context(), w, "which", nil, []byte(w.Name()))
+		require.NoError(t, err)
+		if string(now) == w.Name() {
+			took++
+		}
+		require.Equal(t, "worker0", string(now))
+	}
+	require.Equal(t, 1, took)
+	require.NoError(t, ws[2].Close())
+	_, err := CompareSet(t.Context(), ws[2], "which", nil, []byte("x"))
+	require.ErrorIs(t, err, ErrLeft)
+}

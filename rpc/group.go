@@ -25,6 +25,12 @@ import (
 // others. When the deadline passes, or c is cancelled, the error names who has not come; whoever
 // comes later finds nobody and fails at its own deadline, and the next gathering works again.
 func AllGather[T any](c context.Context, value T, names ...string) (map[string]T, error) {
+	return Meet(c, "", value, names...)
+}
+
+// Meet is [AllGather] for a purpose that has a name. Gatherings of one group with different names
+// need no order.
+func Meet[T any](c context.Context, name string, value T, names ...string) (map[string]T, error) {
 	w, err := from(c)
 	if err != nil {
 		return nil, fmt.Errorf("all-gather: %w", err)
@@ -39,7 +45,7 @@ func AllGather[T any](c context.Context, value T, names ...string) (map[string]T
 	}
 	var all map[string][]byte
 	if err == nil {
-		all, err = w.gather(c, raw, names)
+		all, err = w.gather(c, name, raw, names)
 	}
 	out := make(map[string]T, len(all))
 	for name, raw := range all {
@@ -79,7 +85,7 @@ var gather = DefineAsync("weft.gather", func(c context.Context, in gathering) (*
 })
 
 // gather brings this worker's value to the leader.
-func (w *Worker) gather(c context.Context, value []byte, names []string) (map[string][]byte, error) {
+func (w *Worker) gather(c context.Context, name string, value []byte, names []string) (map[string][]byte, error) {
 	if len(names) == 0 && w.world == 0 {
 		return nil, fmt.Errorf("%w: in a world in which workers come and go, a group needs names", ErrArguments)
 	}
@@ -102,6 +108,7 @@ func (w *Worker) gather(c context.Context, value []byte, names []string) (map[st
 	slices.SortFunc(group, func(a, b *membership.Peer) int { return strings.Compare(a.Name, b.Name) })
 	names = nil
 	sum := sha256.New()
+	fmt.Fprintf(sum, "%q\n", name)
 	for i, p := range group {
 		if i > 0 && group[i-1] == p {
 			return nil, fmt.Errorf("%w: %s is twice in the group", ErrArguments, p.Name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/admission"
@@ -68,7 +69,11 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 	if err != nil {
 		return nil, err
 	}
-	r, err := store.Open(c, url, store.OpenConfig{NoWait: true, Logger: p.Logger, Schemes: p.Schemes, TLS: secure}) // Join waits, and says for whom
+	open := store.OpenConfig{NoWait: true, Rank: p.Rank, WorldSize: p.WorldSize, Logger: p.Logger, Schemes: p.Schemes, TLS: secure} // Join waits, and says for whom
+	if _, query, _ := strings.Cut(url, "?"); strings.Contains(query, "rank=") || strings.Contains(query, "world_size=") {
+		open.Rank, open.WorldSize = 0, 0 // the URL says more
+	}
+	r, err := store.Open(c, url, open)
 	if errors.Is(err, store.ErrBadURL) && url == "env://" {
 		return nil, fmt.Errorf("%w; start the program with weft run, or set these variables for each worker", err)
 	}

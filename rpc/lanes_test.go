@@ -67,7 +67,7 @@ func TestUnknownLanesAreRefusedTogetherWithAllElse(t *testing.T) {
 
 func TestCopiesAreLentWhereTheConfigOrTheEnvironmentSaysSo(t *testing.T) {
 	for text, want := range map[string]bool{"": false, "0": false, "1": true} {
-		t.Setenv(LendCopiesVariable, text)
+		t.Setenv(lendCopiesVariable, text)
 		p := prepared{}
 		require.NoError(t, p.lendCopies(), text)
 		require.Equal(t, want, p.LendCopies, text)
@@ -75,6 +75,6 @@ func TestCopiesAreLentWhereTheConfigOrTheEnvironmentSaysSo(t *testing.T) {
 		require.NoError(t, p.lendCopies(), text)
 		require.True(t, p.LendCopies, text)
 	}
-	t.Setenv(LendCopiesVariable, "perhaps")
+	t.Setenv(lendCopiesVariable, "perhaps")
 	require.ErrorContains(t, (&prepared{}).lendCopies(), `$WEFT_LEND_COPIES is "perhaps"; expected 1 or 0`)
 }

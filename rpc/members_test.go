@@ -70,6 +70,23 @@ func TestALostWorkerOfAStaticWorldComesBackUnderItsRank(t *testing.T) {
 	}
 }
 
+func TestAReferenceWhoseOwnerWasReplacedSaysThatTheValueIsGoneWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, serve(double, wait, twice))
+		c := ws[0].Context(t.Context())
+		r := double.Remote(c, "worker1", 3)
+		require.NoError(t, r.Ready(c))
+		n.Kill("host1")
+		rejoin(t, ws, n, 1, "again")
+		time.Sleep(time.Second)
+		_, err := r.ToHere(c)
+		require.ErrorIs(t, err, ErrPeerLost)
+		require.NotErrorIs(t, err, ErrReleased, "nobody released it")
+		require.ErrorContains(t, err, "worker1 was replaced, and the values that it owned are gone")
+		r.Release()
+	})
+}
+
 // slowReads is a store that takes its time for reads.
 type slowReads struct{ store.Store }
 

@@ -37,6 +37,7 @@ func (w *Worker) Metrics() prometheus.Collector {
 		passes:         desc("passes", "Passes that are alive here."),
 		passBytes:      desc("pass_tensor_bytes", "Bytes of the tensors of all passes that are alive here."),
 		references:     desc("references", "What is kept for references.", "kind"),
+		groups:         newGroupMetrics(w.name),
 	}
 }
 
@@ -49,14 +50,15 @@ type collector struct {
 	laneSent, laneReceived, laneUsed           *prometheus.Desc
 	lanePassed, deviceWork                     *prometheus.Desc
 	peers, passes, passBytes, references       *prometheus.Desc
+	groups                                     groupMetrics
 }
 
 // Describe lists the metrics.
 func (m *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
+	for _, d := range append(m.groups.all(),
 		m.clientCalls, m.clientSeconds, m.clientInFlight, m.serverCalls, m.serverSeconds, m.serverInFlight, m.unserved, m.running, m.queued,
 		m.laneSent, m.laneReceived, m.laneUsed, m.lanePassed, m.deviceWork, m.peers, m.passes, m.passBytes, m.references,
-	} {
+	) {
 		ch <- d
 	}
 }
@@ -127,6 +129,9 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 	} {
 		gauge(m.references, float64(n), kind)
 	}
+	for _, g := range m.w.shown.list() {
+		m.groups.collect(ch, &g)
+	}
 }
 
 // peerStates counts the other workers by what is known of them.
@@ -146,4 +151,53 @@ func peerStates(w *Worker) map[string]int {
 		}
 	}
 	return n
+}
+
+// groupMetrics are those of the groups that a worker shows.
+type groupMetrics struct {
+	operations, bytes, seconds, size, generation, pending, awaited *prometheus.Desc
+}
+
+func newGroupMetrics(worker string) groupMetrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("weft_group_"+name, help, append([]string{"group"}, labels...), prometheus.Labels{"worker": worker})
+	}
+	return groupMetrics{
+		operations: desc("operations_total", "Operations of a group that have ended here.", "operation", "outcome"),
+		bytes:      desc("bytes_total", "Bytes that this worker brought to operations that are done, or got as messages.", "operation"),
+		seconds:    desc("operation_seconds_total", "How long operations took that are done, as their callers see it.", "operation"),
+		size:       desc("size", "Members of a group."),
+		generation: desc("generation", "How often the members of a group have changed."),
+		pending:    desc("operations_pending", "Operations that this worker waits in."),
+		awaited:    desc("awaited", "In how many of its operations this worker waits for a member.", "peer"),
+	}
+}
+
+func (m *groupMetrics) all() []*prometheus.Desc {
+	return []*prometheus.Desc{m.operations, m.bytes, m.seconds, m.size, m.generation, m.pending, m.awaited}
+}
+
+// collect gives the values of a group now.
+func (m *groupMetrics) collect(ch chan<- prometheus.Metric, g *GroupStatus) {
+	give := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, append([]string{g.Name}, labels...)...)
+	}
+	for _, t := range g.Totals {
+		give(m.operations, prometheus.CounterValue, float64(t.Done), t.Operation, "done")
+		give(m.operations, prometheus.CounterValue, float64(t.Failed), t.Operation, "failed")
+		give(m.bytes, prometheus.CounterValue, float64(t.Bytes), t.Operation)
+		give(m.seconds, prometheus.CounterValue, t.Seconds, t.Operation)
+	}
+	give(m.size, prometheus.GaugeValue, float64(g.Size))
+	give(m.generation, prometheus.GaugeValue, float64(g.Generation))
+	give(m.pending, prometheus.GaugeValue, float64(len(g.Pending)))
+	awaited := map[string]int{}
+	for _, p := range g.Pending {
+		for _, a := range p.Waits {
+			awaited[a.Worker]++
+		}
+	}
+	for peer, n := range awaited {
+		give(m.awaited, prometheus.GaugeValue, float64(n), peer)
+	}
 }

@@ -341,7 +341,7 @@ func TestAStatusThatCannotBeIsRefusedAndItsTextsAreHarmless(t *testing.T) {
 }
 
 func FuzzStatus(f *testing.F) {
-	for _, st := range []Status{{Name: "a"}, {Name: "a", Rank: 1, World: 2, Peers: []PeerStatus{{"b", 0, "b:1", "quic", "bulk", "why", "gone"}}, Omitted: 3}} {
+	for _, st := range []Status{{Name: "a"}, {Name: "a", Rank: 1, World: 2, Peers: []PeerStatus{{"b", 0, "b:1", "quic", "bulk", "why", "gone"}}, Omitted: 3}, {Name: "a", Groups: []GroupStatus{aGroup()}}} {
 		raw, err := wire.Encode(st)
 		require.NoError(f, err)
 		f.Add(raw)

@@ -68,7 +68,13 @@ func (s memberShell) Ended(p *membership.Peer) {
 	s.w.passes.PeerLost(ctx.WorkerID(p.Rank), p.Lost())
 }
 
-func (s memberShell) Serve(p *membership.Peer, st transport.Stream) {
+// Serve has a stream answered. A post that has arrived is delivered at once: its receiver does not
+// wait, and each goroutine that a message goes through costs a wake.
+func (s memberShell) Serve(p *membership.Peer, st transport.Stream, kind uint8, whole bool) {
+	if whole && kind == wire.KindPost {
+		s.w.serving.serveStream(p, st)
+		return
+	}
 	s.w.calls.pool.Do(func() { s.w.serving.serveStream(p, st) })
 }
 
@@ -106,9 +112,9 @@ func (s memberShell) Tell(c context.Context, p *membership.Peer, news wire.NewsH
 // commas; weft run --lanes sets it.
 const LanesVariable = "WEFT_LANES"
 
-// LendCopiesVariable is 1 where workers are to lend copies, though Config.LendCopies does not say
+// lendCopiesVariable is 1 where workers are to lend copies, though Config.LendCopies does not say
 // so.
-const LendCopiesVariable = "WEFT_LEND_COPIES"
+const lendCopiesVariable = "WEFT_LEND_COPIES"
 
 // PeerLanes says how messages travel between this worker and a peer.
 type PeerLanes struct {
@@ -150,8 +156,7 @@ func linked(w *Worker) []linkedPeer {
 	return all
 }
 
-// lanesOf asks a link. What is small travels on the best lane that is up, but lane bulk, which has
-// no place for it.
+// lanesOf asks a link. What is small travels on the best lane that is up and has a place for it.
 func lanesOf(peer string, link transport.Link) PeerLanes {
 	l := PeerLanes{Peer: peer}
 	if link == nil {
@@ -165,7 +170,7 @@ func lanesOf(peer string, link transport.Link) PeerLanes {
 		if l.Tensors == "" {
 			l.Tensors = s.Name
 		}
-		if l.Calls == "" && s.Name != transport.LaneBulk {
+		if l.Calls == "" && !transport.TensorsAlone(s.Name) {
 			l.Calls = s.Name
 		}
 	}
@@ -200,13 +205,13 @@ func (p *prepared) allowLanes() (err error) {
 
 // lendCopies fills in whether copies are lent.
 func (p *prepared) lendCopies() error {
-	text := os.Getenv(LendCopiesVariable)
+	text := os.Getenv(lendCopiesVariable)
 	if text == "" || p.LendCopies || p.Network != nil {
 		return nil
 	}
 	var err error
 	if p.LendCopies, err = strconv.ParseBool(text); err != nil {
-		return fmt.Errorf("$%s is %q; expected 1 or 0", LendCopiesVariable, text)
+		return fmt.Errorf("$%s is %q; expected 1 or 0", lendCopiesVariable, text)
 	}
 	return nil
 }

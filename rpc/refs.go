@@ -233,7 +233,10 @@ func (rs *references) value(c context.Context, id refs.ID) (reflect.Value, error
 	rs.mu.Lock()
 	o := rs.values[id]
 	rs.mu.Unlock()
-	if o == nil {
+	switch {
+	case o == nil && id.Owner.Rank == rs.me.Rank && id.Owner != rs.me: // of another life of this worker
+		return reflect.Value{}, fmt.Errorf("%w: %s was replaced, and the values that it owned are gone", ErrPeerLost, rs.w.name)
+	case o == nil:
 		return reflect.Value{}, fmt.Errorf("%w: the value is gone", ErrReleased)
 	}
 	select {

@@ -79,6 +79,8 @@ func (sv *serving) serveStream(p *membership.Peer, s transport.Stream) {
 		err = sv.serveRenew(s, m)
 	case wire.KindGraph:
 		err = sv.serveGraph(s, m)
+	case wire.KindPost:
+		err = w.posts.deliver(infoOf(p), m)
 	default:
 		err = sv.reply(s, &wire.ReplyHeader{}, nil, sv.control(w.Context(s.Context()), p, m))
 	}

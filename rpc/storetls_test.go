@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -155,7 +156,8 @@ func TestWorkersOfWhichSomeSpeakTLSWithTheirStoreAreToldSo(t *testing.T) {
 		t.Setenv(StoreTLSVariable, map[string]string{"1": "0", "0": "1"}[host])
 		_, err := Join(t.Context(), second)
 		require.ErrorContains(t, err, says[1])
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, host == "0", errors.Is(err, store.ErrNotTLS), "the store says that itself: %v", err)
+		require.Equal(t, host == "1", errors.Is(err, context.DeadlineExceeded), err)
 		err = <-joined
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, says[0])

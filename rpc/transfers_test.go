@@ -68,6 +68,10 @@ func (l weighedLink) Accept(c context.Context) (transport.Stream, error) {
 	return l.s.stream(l.Link.Accept(c))
 }
 
+func (l weighedLink) Serve(c context.Context, fn func(s transport.Stream, kind uint8, whole bool)) {
+	l.Link.Serve(c, func(st transport.Stream, kind uint8, whole bool) { fn(weighedStream{st, l.s}, kind, whole) })
+}
+
 func (s scales) stream(st transport.Stream, err error) (transport.Stream, error) {
 	if err != nil {
 		return nil, err

@@ -26,6 +26,8 @@ type Worker struct {
 	world   int
 	log     *slog.Logger
 	groups  groups
+	posts   posts
+	shown   groupsShown
 	devices *device.Set
 	calls   calling
 	serving *serving

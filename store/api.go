@@ -49,6 +49,7 @@ var (
 	ErrStranger    = kv.ErrStranger // the store serves its own user's processes alone
 	ErrOtherJob    = kv.ErrOtherJob // it is the store of another job's id, or of another version of Weft
 	ErrNotTLS      = kv.ErrNotTLS
+	ErrNeedsTLS    = kv.ErrNeedsTLS // the store takes TLS alone, and the client speaks plain text
 
 	// ErrUncertain marks the failure of a change that may nevertheless have happened: its answer
 	// was lost. A failed change without it has not happened.

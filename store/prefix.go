@@ -13,27 +13,30 @@ import (
 // nest, outer prefix last: NewPrefix("b", NewPrefix("a", s)) has its key k at a/b/k.
 //
 // NumKeys counts the keys of the whole store. Errors name keys with their prefix.
-type Prefix struct {
+type Prefix interface {
+	Store
+	// Underlying is the store that the view looks at.
+	Underlying() Store
+}
+
+type view struct {
 	prefix string
 	under  Store
 	life   context.Context
 	end    context.CancelCauseFunc
 }
 
-var _ Store = (*Prefix)(nil)
-
 // NewPrefix makes a view of s. It does not own s: closing the view ends the calls made through it
 // and leaves s open.
-func NewPrefix(prefix string, s Store) *Prefix {
+func NewPrefix(prefix string, s Store) Prefix {
 	life, end := context.WithCancelCause(context.Background())
-	return &Prefix{prefix: prefix + "/", under: s, life: life, end: end}
+	return &view{prefix: prefix + "/", under: s, life: life, end: end}
 }
 
-// Underlying is the store that the view looks at.
-func (p *Prefix) Underlying() Store { return p.under }
+func (p *view) Underlying() Store { return p.under }
 
 // begin makes a context that ends with c and with the view, and the key in the store below.
-func (p *Prefix) begin(c context.Context, name string, keys ...string) (context.Context, func(), []string, error) {
+func (p *view) begin(c context.Context, name string, keys ...string) (context.Context, func(), []string, error) {
 	fail := func(err error) (context.Context, func(), []string, error) {
 		return nil, nil, nil, (&kv.Operation{Name: name, Keys: keys}).Fail(err)
 	}
@@ -56,7 +59,7 @@ func (p *Prefix) begin(c context.Context, name string, keys ...string) (context.
 }
 
 // through runs f on one key of the store below.
-func through[T any](c context.Context, p *Prefix, name, key string, f func(context.Context, string) (T, error)) (T, error) {
+func through[T any](c context.Context, p *view, name, key string, f func(context.Context, string) (T, error)) (T, error) {
 	c, done, keys, err := p.begin(c, name, key)
 	if err != nil {
 		return *new(T), err
@@ -65,42 +68,42 @@ func through[T any](c context.Context, p *Prefix, name, key string, f func(conte
 	return f(c, keys[0])
 }
 
-func through0(c context.Context, p *Prefix, name, key string, f func(context.Context, string) error) error {
+func through0(c context.Context, p *view, name, key string, f func(context.Context, string) error) error {
 	_, err := through(c, p, name, key, func(c context.Context, k string) (struct{}, error) { return struct{}{}, f(c, k) })
 	return err
 }
 
 // Set implements Store.
-func (p *Prefix) Set(c context.Context, key string, value []byte) error {
+func (p *view) Set(c context.Context, key string, value []byte) error {
 	return through0(c, p, "set", key, func(c context.Context, k string) error { return p.under.Set(c, k, value) })
 }
 
 // Get implements Store.
-func (p *Prefix) Get(c context.Context, key string) ([]byte, error) {
+func (p *view) Get(c context.Context, key string) ([]byte, error) {
 	return through(c, p, "get", key, func(c context.Context, k string) ([]byte, error) { return p.under.Get(c, k) })
 }
 
 // Add implements Store.
-func (p *Prefix) Add(c context.Context, key string, delta int64) (int64, error) {
+func (p *view) Add(c context.Context, key string, delta int64) (int64, error) {
 	return through(c, p, "add", key, func(c context.Context, k string) (int64, error) {
 		return p.under.Add(c, k, delta)
 	})
 }
 
 // CompareSet implements Store.
-func (p *Prefix) CompareSet(c context.Context, key string, expected, desired []byte) ([]byte, error) {
+func (p *view) CompareSet(c context.Context, key string, expected, desired []byte) ([]byte, error) {
 	return through(c, p, "compare_set", key, func(c context.Context, k string) ([]byte, error) {
 		return p.under.CompareSet(c, k, expected, desired)
 	})
 }
 
 // Delete implements Store.
-func (p *Prefix) Delete(c context.Context, key string) (bool, error) {
+func (p *view) Delete(c context.Context, key string) (bool, error) {
 	return through(c, p, "delete", key, func(c context.Context, k string) (bool, error) { return p.under.Delete(c, k) })
 }
 
 // Check implements Store.
-func (p *Prefix) Check(c context.Context, keys ...string) (bool, error) {
+func (p *view) Check(c context.Context, keys ...string) (bool, error) {
 	c, done, keys, err := p.begin(c, "check", keys...)
 	if err != nil {
 		return false, err
@@ -110,7 +113,7 @@ func (p *Prefix) Check(c context.Context, keys ...string) (bool, error) {
 }
 
 // Wait implements Store.
-func (p *Prefix) Wait(c context.Context, keys ...string) error {
+func (p *view) Wait(c context.Context, keys ...string) error {
 	c, done, keys, err := p.begin(c, "wait", keys...)
 	if err != nil {
 		return err
@@ -120,7 +123,7 @@ func (p *Prefix) Wait(c context.Context, keys ...string) error {
 }
 
 // NumKeys implements Store.
-func (p *Prefix) NumKeys(c context.Context) (int64, error) {
+func (p *view) NumKeys(c context.Context) (int64, error) {
 	c, done, _, err := p.begin(c, "num_keys")
 	if err != nil {
 		return 0, err
@@ -130,7 +133,7 @@ func (p *Prefix) NumKeys(c context.Context) (int64, error) {
 }
 
 // ListKeys implements Store: only keys under the prefix, and without it.
-func (p *Prefix) ListKeys(c context.Context) ([]string, error) {
+func (p *view) ListKeys(c context.Context) ([]string, error) {
 	c, done, _, err := p.begin(c, "list_keys")
 	if err != nil {
 		return nil, err
@@ -150,12 +153,12 @@ func (p *Prefix) ListKeys(c context.Context) ([]string, error) {
 }
 
 // Append implements Store.
-func (p *Prefix) Append(c context.Context, key string, value []byte) error {
+func (p *view) Append(c context.Context, key string, value []byte) error {
 	return through0(c, p, "append", key, func(c context.Context, k string) error { return p.under.Append(c, k, value) })
 }
 
 // MultiGet implements Store.
-func (p *Prefix) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
+func (p *view) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
 	c, done, keys, err := p.begin(c, "multi_get", keys...)
 	if err != nil {
 		return nil, err
@@ -165,7 +168,7 @@ func (p *Prefix) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
 }
 
 // MultiSet implements Store.
-func (p *Prefix) MultiSet(c context.Context, pairs ...Pair) error {
+func (p *view) MultiSet(c context.Context, pairs ...Pair) error {
 	c, done, keys, err := p.begin(c, "multi_set", state.Command{Op: state.OpMultiSet, Pairs: pairs}.Names()...)
 	if err != nil {
 		return err
@@ -179,17 +182,17 @@ func (p *Prefix) MultiSet(c context.Context, pairs ...Pair) error {
 }
 
 // Push implements Store.
-func (p *Prefix) Push(c context.Context, key string, value []byte) error {
+func (p *view) Push(c context.Context, key string, value []byte) error {
 	return through0(c, p, "push", key, func(c context.Context, k string) error { return p.under.Push(c, k, value) })
 }
 
 // Pop implements Store.
-func (p *Prefix) Pop(c context.Context, key string) ([]byte, error) {
+func (p *view) Pop(c context.Context, key string) ([]byte, error) {
 	return through(c, p, "pop", key, func(c context.Context, k string) ([]byte, error) { return p.under.Pop(c, k) })
 }
 
 // TryPop implements Store.
-func (p *Prefix) TryPop(c context.Context, key string) (value []byte, ok bool, err error) {
+func (p *view) TryPop(c context.Context, key string) (value []byte, ok bool, err error) {
 	value, err = through(c, p, "pop", key, func(c context.Context, k string) ([]byte, error) {
 		var v []byte
 		v, ok, err = p.under.TryPop(c, k)
@@ -199,17 +202,17 @@ func (p *Prefix) TryPop(c context.Context, key string) (value []byte, ok bool, e
 }
 
 // Len implements Store.
-func (p *Prefix) Len(c context.Context, key string) (int64, error) {
+func (p *view) Len(c context.Context, key string) (int64, error) {
 	return through(c, p, "len", key, func(c context.Context, k string) (int64, error) { return p.under.Len(c, k) })
 }
 
 // Barrier implements Store.
-func (p *Prefix) Barrier(c context.Context, key string, world int) error {
+func (p *view) Barrier(c context.Context, key string, world int) error {
 	return through0(c, p, "barrier", key, func(c context.Context, k string) error { return p.under.Barrier(c, k, world) })
 }
 
 // Watch implements Store. Closing the view ends the Watch, too.
-func (p *Prefix) Watch(c context.Context, key string) (*Watch, error) {
+func (p *view) Watch(c context.Context, key string) (*Watch, error) {
 	c, done, keys, err := p.begin(c, "watch", key)
 	if err != nil {
 		return nil, err
@@ -237,7 +240,7 @@ func (p *Prefix) Watch(c context.Context, key string) (*Watch, error) {
 }
 
 // Close ends the calls made through the view. The store below stays open.
-func (p *Prefix) Close() error {
+func (p *view) Close() error {
 	p.end(ErrClosed)
 	return nil
 }

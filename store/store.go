@@ -81,6 +81,3 @@ type Store interface {
 	// ErrClosed. It does not remove keys. Closing twice is no error.
 	Close() error
 }
-
-// DefaultPort is where PyTorch's jobs keep their store unless told otherwise.
-const DefaultPort = 29500

@@ -143,11 +143,11 @@ func TestAnotherUserIsToldThatAPlainStoreServesItsOwnUserAlone(t *testing.T) {
 	s := served(t, ServerConfig{TLS: server, Plain: PlainNever})
 	var heard string
 	require.NoError(t, stranger.Ask(t.Context(), "talk", talkTo{Addr: s.Addr(), Say: hex.EncodeToString(talktest.Unhex(t, "06")), Hear: 8}, &heard))
-	require.Empty(t, heard, "whose it is, is not the reason")
+	require.Equal(t, hex.EncodeToString([]byte(wire.RefusesPlain)), heard, "whose it is, is not the reason")
 }
 
 // refused is all that another user hears.
-var refused = hex.EncodeToString([]byte(wire.Refusal))
+var refused = hex.EncodeToString([]byte(wire.RefusesUser))
 
 // attacks are what another user's process asks for, in the dialect of PyTorch 1.13, and how much an
 // answer has.

@@ -50,12 +50,20 @@ func TestWhatBreaksARuleOfTheHouseIsFound(t *testing.T) {
 			"package v%d\n\ntype t struct{}\n\nfunc (t) settle() {}\n\nfunc (*t) Served() {}\n\nfunc (t) own() {}\n\ntype u[T any] struct{}\n\nfunc (u[T]) join() {}\n\ntype owner interface{ own() }\n", k))
 	}
 	write(t, dir, "server.go", "package p\n\n// Server is known.\ntype Server interface{ Served() }\n")
+	verbs := func(name string) string {
+		var all []string
+		for k := range mostTypes + 1 {
+			all = append(all, fmt.Sprintf("verbs/v%d %s", k, name))
+		}
+		slices.Sort(all)
+		return strings.Join(all, ", ")
+	}
 	got := readHouse(t, dir).complaints()
 	want := []string{
 		"long: the documentation of the package has 41 lines; at most 40",
 		"many: 26 files without tests; at most 25",
-		"method join is defined on 11 types; at most 10, unless it is an interface's",
-		"method settle is defined on 11 types; at most 10, unless it is an interface's",
+		"method join is defined on 11 types; at most 10, unless it is an interface's; rename one: " + verbs("u"),
+		"method settle is defined on 11 types; at most 10, unless it is an interface's; rename one: " + verbs("t"),
 		"wide/wide.go:6: a comment of 101 columns; at most 100",
 	}
 	if !slices.Equal(got, want) {
@@ -204,7 +212,7 @@ func (h *house) complaints() []string {
 			return h.within[dir+"."+name]
 		})
 		if len(types) > mostTypes && !h.ifaces[name] {
-			all = append(all, fmt.Sprintf("method %s is defined on %d types; at most %d, unless it is an interface's", name, len(types), mostTypes))
+			all = append(all, fmt.Sprintf("method %s is defined on %d types; at most %d, unless it is an interface's; rename one: %s", name, len(types), mostTypes, strings.Join(slices.Sorted(maps.Keys(types)), ", ")))
 		}
 	}
 	slices.Sort(all)

@@ -36,35 +36,41 @@ func TestImportRulesAreTheTableOfTheDesign(t *testing.T) {
 	compare(t, want, depguard(t, dir))
 }
 
-// TestTheWallsOfTransportAreTheTableOfTheDesign plants imports between all packages inside
-// transport, and from each of them of its public face.
-func TestTheWallsOfTransportAreTheTableOfTheDesign(t *testing.T) { checkWalls(t, "transport") }
+// TestTheWallsInsideRoomsAreTheTablesOfTheDesign plants imports between all packages inside a room,
+// and from each of them of the room's public face.
+func TestTheWallsInsideRoomsAreTheTablesOfTheDesign(t *testing.T) {
+	dir := stubModule(t)
+	var want []string
+	for _, room := range []string{"transport", "store", "rpc", "collective", "cmd/weft"} {
+		want = append(want, plantWalls(t, dir, room)...)
+	}
+	compare(t, want, depguard(t, dir))
+}
 
-// TestTheWallsOfTheStoreAreTheTableOfTheDesign does it with those inside store.
-func TestTheWallsOfTheStoreAreTheTableOfTheDesign(t *testing.T) { checkWalls(t, "store") }
-
-func checkWalls(t *testing.T, room string) {
+// plantWalls returns the files with a forbidden import.
+func plantWalls(t *testing.T, dir, room string) (forbidden []string) {
 	t.Helper()
 	inside := room + "/internal/"
 	walls := wallsTable(t, inside)
-	dir := stubModule(t)
 	for name := range walls {
 		write(t, dir, inside+name+"/leaf/leaf.go", "// Package leaf is empty.\npackage leaf\n")
 	}
-	var want []string
 	for from, may := range walls {
 		for to := range walls {
 			file := fmt.Sprintf("%s%s/imports_%s.go", inside, from, to)
 			plant(t, dir, file, module+"/"+inside+to+"/leaf")
 			if from != to && !slices.Contains(may, to) {
-				want = append(want, file)
+				forbidden = append(forbidden, file)
 			}
 		}
 		face := inside + from + "/imports_face.go"
 		plant(t, dir, face, module+"/"+room+"/leaf")
-		want = append(want, face)
+		forbidden = append(forbidden, face)
 	}
-	compare(t, want, depguard(t, dir))
+	if len(forbidden) < len(walls) {
+		t.Fatalf("%s forbids %d imports between %d packages: the table was not read right", room, len(forbidden), len(walls))
+	}
+	return forbidden
 }
 
 // wallsTable reads the table of the packages below a folder: package → which of them it may import.
@@ -119,6 +125,9 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "rpc/internal/codec/down.go", module+"/rpc/internal/wire")
 	plant(t, dir, "rpc/internal/codec/beside.go", module+"/rpc/internal/membership")
 	plant(t, dir, "rpc/internal/roster/beside.go", module+"/rpc/internal/refs")
+	plant(t, dir, "collective/up.go", module+"/collective/tensors")
+	plant(t, dir, "collective/tensors/down.go", module+"/collective/leaf")
+	plant(t, dir, "collective/tensors/inside.go", module+"/collective/internal/leaf")
 	plant(t, dir, "internal/rpctest/down.go", module+"/rpc/leaf")
 	plant(t, dir, "internal/rpctest/up.go", module+"/optim/leaf")
 	plant(t, dir, "optim/world.go", module+"/internal/rpctest")
@@ -135,7 +144,7 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "elastic/rdzv/up.go", module+"/elastic/leaf")
 	plant(t, dir, "elastic/internal/process/beside.go", module+"/elastic/internal/output/leaf")
 	plant(t, dir, "elastic/internal/process/beside_test.go", module+"/elastic/internal/output/leaf")
-	want := []string{"autodiff/internal/expr/beside.go", "autodiff/internal/rows/up.go", "autodiff/nn/beside.go", "autodiff/suite.go", "elastic/internal/process/beside.go", "elastic/rdzv/up.go", "elastic/up.go", "internal/kerneltest/up.go", "internal/ptx/simt/beside.go", "internal/rpctest/up.go", "internal/storetest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "kernels/gpu/ptx.go", "optim/world.go", "rpc/internal/codec/beside.go", "rpc/internal/roster/beside.go", "rpc/unlisted.go", "store/suite.go", "store/testify.go"}
+	want := []string{"autodiff/internal/expr/beside.go", "autodiff/internal/rows/up.go", "autodiff/nn/beside.go", "autodiff/suite.go", "collective/tensors/inside.go", "collective/up.go", "elastic/internal/process/beside.go", "elastic/rdzv/up.go", "elastic/up.go", "internal/kerneltest/up.go", "internal/ptx/simt/beside.go", "internal/rpctest/up.go", "internal/storetest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "kernels/gpu/ptx.go", "optim/world.go", "rpc/internal/codec/beside.go", "rpc/internal/roster/beside.go", "rpc/unlisted.go", "store/suite.go", "store/testify.go"}
 	compare(t, want, depguard(t, dir))
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/transport"
@@ -17,8 +17,8 @@ import (
 )
 
 // spoil leaves a fault as a kernel does that finds something wrong.
-func spoil(t testing.TB, d *device.Accelerator) cuda.Fault {
-	f, g := cuda.Fault{Code: 3, Value: -4, At: 5, N: 6}, d.Memory().(*cuda.GPU)
+func spoil(t testing.TB, d *device.Accelerator) gpumem.Fault {
+	f, g := gpumem.Fault{Code: 3, Value: -4, At: 5, N: 6}, d.Memory().(*gpumem.GPU)
 	require.NoError(t, g.Upload(g.FaultAddr(), device.Bytes([]int64{int64(f.Code), f.Value, ^f.At, f.N})))
 	return f
 }
@@ -41,7 +41,7 @@ func TestATensorOfAGPUWhereAKernelFoundSomethingWrongDoesNotLeaveIt(t *testing.T
 							b.Reset(err)
 							received <- err
 						}()
-						var found *cuda.FaultError
+						var found *gpumem.FaultError
 						err := a.Send(p.C, &transport.Message{Tensors: []transport.Tensor{x}})
 						require.ErrorAs(t, err, &found, "also where the peer is quick to give the stream up")
 						require.Equal(t, want, found.Fault)
@@ -80,7 +80,7 @@ func TestAReceiversOwnFaultIsNotTheSendersAndIsStillTold(t *testing.T) {
 		x := toward(t, rand.New(rand.NewPCG(5, 4)), here, there.ID(), 1<<16)
 		want := spoil(t, there)
 		got := bring(t, p, at(there), x)
-		var found *cuda.FaultError
+		var found *gpumem.FaultError
 		require.ErrorAs(t, there.Download(make([]byte, 4), got.Tensors[0].Buf, 0), &found)
 		require.Equal(t, want, found.Fault)
 		transporttest.Same(t, []transport.Tensor{x}, got.Tensors)

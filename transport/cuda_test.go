@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/ptx/ptxtest"
@@ -98,7 +98,7 @@ func hold(t testing.TB, d *device.Accelerator, x transport.Tensor) (release func
 	from := transporttest.Tensor(t, rand.New(rand.NewPCG(1, 1)), d, x.Dtype, x.Shape.Elems())
 	require.NoError(t, d.Check())
 	require.NoError(t, d.CopyWithin(x.Buf, from.Buf))
-	free := d.Memory().(*cuda.GPU).Driver().(*ptx.Machine).Hold(0)
+	free := d.Memory().(*gpumem.GPU).Driver().(*ptx.Machine).Hold(0)
 	return func() {
 		free()
 		require.NoError(t, from.Buf.Release())

@@ -20,6 +20,12 @@ const (
 	LaneBulk  = wire.LaneBulk  // large tensors over several TLS connections
 )
 
+// LaneNames are all lanes, in order of preference; LaneQUIC is the last.
+func LaneNames() []string { return wire.LaneNames() }
+
+// TensorsAlone says whether a lane moves tensors and nothing else: what is small goes by another.
+func TensorsAlone(name string) bool { return wire.TensorsAlone(name) }
+
 // The making of links.
 type (
 	// Config configures [New]: Identity, Limits, IdleTimeout, KeepAlive, MaxStreams, Devices,

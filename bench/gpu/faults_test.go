@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/bench/gpu/internal/measure"
-	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/fakecuda"
 	"github.com/weft-project/weft/internal/soak"
 )
 
@@ -30,18 +30,18 @@ func init() {
 	if os.Getenv(interpretEnv) == "" {
 		return
 	}
-	lib, err := fake.Opened()
+	lib, err := fakecuda.Opened()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	lib.Use(fake.Interpreter())
+	lib.Use(fakecuda.Interpreter())
 }
 
 // overFake are the variables of a process that is this program over the fake driver at path, with
 // something planted.
 func overFake(path, plan, seen string) []string {
-	return append(os.Environ(), "LIBCUDA_PATH="+path, "WEFT_CUBLASLT="+path, interpretEnv+"=1", selfEnv+"=1", measure.TinyEnv+"=1", fake.PlantEnv+"="+plan, fake.SeenEnv+"="+seen)
+	return append(os.Environ(), "LIBCUDA_PATH="+path, "WEFT_CUBLASLT="+path, interpretEnv+"=1", selfEnv+"=1", measure.TinyEnv+"=1", fakecuda.PlantEnv+"="+plan, fakecuda.SeenEnv+"="+seen)
 }
 
 // driverFault is a step of the check over a driver that does something else in one of its calls:
@@ -65,7 +65,7 @@ func (p driverFault) String() string { return fmt.Sprintf("%s in %v", p.plan(), 
 type became struct {
 	code int
 	out  string // all that it printed
-	seen fake.Seen
+	seen fakecuda.Seen
 	took time.Duration
 }
 
@@ -79,10 +79,10 @@ func (p driverFault) run(t *testing.T, path string) (b became) {
 	}
 	began := time.Now()
 	var err error
-	b.out, err = fake.Run(cmd)
+	b.out, err = fakecuda.Run(cmd)
 	require.NoError(t, err)
 	b.took, b.code = time.Since(began), cmd.ProcessState.ExitCode()
-	b.seen, err = fake.Read(seen)
+	b.seen, err = fakecuda.Read(seen)
 	require.NoError(t, err)
 	return b
 }
@@ -149,19 +149,19 @@ func (p driverFault) told(t *testing.T, b became, whole int) string {
 	assert.NotContains(t, b.out, "panic: ", say)
 	assert.NotContains(t, b.out, "SIGSEGV", say)
 	if b.code == 0 {
-		told := strings.HasPrefix(p.call, "cublas") && strings.Contains(b.out, fake.Plain(p.call)+": ") // kernels multiply, and it says why
-		assert.True(t, fake.GivesBack(p.call) || slices.Contains(survived, p.call) || lost || told, say)
+		told := strings.HasPrefix(p.call, "cublas") && strings.Contains(b.out, fakecuda.Plain(p.call)+": ") // kernels multiply, and it says why
+		assert.True(t, fakecuda.GivesBack(p.call) || slices.Contains(survived, p.call) || lost || told, say)
 		assert.GreaterOrEqual(t, strings.Count(b.out, "\n"), whole, say)
 		return "went well"
 	}
 	assert.Equal(t, 1, b.code, say)
-	assert.True(t, strings.Contains(b.out, fake.Plain(p.call)+": ") || lost && strings.Contains(b.out, "device is lost") || strings.Contains(b.out, "alloc: out of device memory"), say)
+	assert.True(t, strings.Contains(b.out, fakecuda.Plain(p.call)+": ") || lost && strings.Contains(b.out, "device is lost") || strings.Contains(b.out, "alloc: out of device memory"), say)
 	assert.Less(t, len(b.out), 4000, "what went wrong is to be found in what is said\n"+say)
 	return "error by name"
 }
 
 func TestADriverThatFailsInAnyCallIsToldByTheStepThroughTheDriver(t *testing.T) {
-	path, err := fake.Build(t.TempDir())
+	path, err := fakecuda.Build(t.TempDir())
 	require.NoError(t, err)
 	all, whole := faultCases(t, path)
 	rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })

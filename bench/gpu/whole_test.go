@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/bench/gpu/internal/report"
-	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/fakecuda"
 )
 
 // whole is what the check wrote, over a driver with something planted.
@@ -23,7 +23,7 @@ type whole struct {
 	Seconds float64     `json:"seconds"`
 	Green   bool        `json:"green"`
 	page    string
-	seen    fake.Seen
+	seen    fakecuda.Seen
 }
 
 type wholeStep struct {
@@ -59,7 +59,7 @@ func checkOver(t *testing.T, path, plan string, args ...string) (w whole) {
 	require.NoError(t, err)
 	w.page = string(page)
 	if plan != "" && path != nowhere {
-		w.seen, err = fake.Read(seen)
+		w.seen, err = fakecuda.Read(seen)
 		require.NoError(t, err)
 	}
 	return w
@@ -68,7 +68,7 @@ func checkOver(t *testing.T, path, plan string, args ...string) (w whole) {
 const nowhere = "/nonexistent/libcuda.so.1"
 
 func TestTheCheckTellsWhateverTheDriverDoesThroughTheDriver(t *testing.T) {
-	path, err := fake.Build(t.TempDir())
+	path, err := fakecuda.Build(t.TempDir())
 	require.NoError(t, err)
 	for name, test := range map[string]func(*testing.T, string){
 		"one that hangs at its first call costs no more than the time":   hangingFirst,

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/weft-project/weft/cmd/weft/internal/cli"
 	"github.com/weft-project/weft/cmd/weft/internal/run"
+	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/rpc"
@@ -111,7 +113,8 @@ func worker(args []string) {
 	}
 }
 
-// epochs is a worker that joins the others of each epoch, and says so.
+// epochs is a worker that joins the others of each epoch, and says so. The first of them waits for
+// the others in a group, in vain.
 func epochs() {
 	m, err := elastic.Join(context.Background())
 	if err == nil {
@@ -121,6 +124,17 @@ func epochs() {
 				return err
 			}
 			defer w.Close()
+			g, err := collective.Open(c, w, "pair")
+			if err != nil {
+				return err
+			}
+			defer g.Close()
+			if e.Rank == 0 {
+				go func() { _ = g.Barrier(c) }()
+				for len(g.Trace()) == 0 {
+					runtime.Gosched()
+				}
+			}
 			fmt.Println("epoch", e.Epoch, "pid", os.Getpid())
 			<-e.Over
 			return elastic.ErrOver
@@ -166,7 +180,7 @@ func join() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if len(said) == 0 {
+	if string(said) == "!tls" {
 		fmt.Println("plain refused")
 		return
 	}

@@ -206,7 +206,7 @@ func TestAJobInEtcdIsToldThatItsIdIsOfAnEarlierRunWhileThatIsThere(t *testing.T)
 	require.NoError(t, other.Wait(), l)
 	code, _, stderr := weft(t, append([]string{"run"}, args...)...)
 	require.Equal(t, 1, code, stderr)
-	require.Regexp(t, `(?m)^weft: elastic: this id is of an earlier run: job j at \S+ ended \d+s ago, before this node came \(the rendezvous is closed: every node is done\); `+
+	require.Regexp(t, `(?m)^weft: this id is of an earlier run: job j at \S+ ended \d+s ago, before this node came \(the rendezvous is closed: every node is done\); `+
 		`what it has left there is gone 5 minutes after its end at most: until then take another id \(--rdzv-id\)$`, stderr)
 }
 
@@ -215,5 +215,5 @@ func TestALauncherSaysThatItWaitsForEtcd(t *testing.T) {
 	code, _, stderr := weft(t, "run", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", address, "--rdzv-conf", "join_timeout=6", os.Args[0], "show", "RANK")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, fmt.Sprintf("weft: waiting for the store at %s/weft, job j, 3 s of 6 s: nothing listens there, or not yet (connection refused)\n", address))
-	require.Contains(t, stderr, "weft: elastic: the rendezvous at "+address+"/weft: nothing listens there, or not yet (connection refused)\n")
+	require.Contains(t, stderr, "weft: the rendezvous at "+address+"/weft: nothing listens there, or not yet (connection refused)\n")
 }

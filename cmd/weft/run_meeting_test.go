@@ -85,7 +85,7 @@ func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
 		return stderr
 	}
 	require.Contains(t, run(otherSecret, "j"), "compare the tokens", "another token")
-	require.Contains(t, run("", "j", "--rdzv-conf", "join_timeout=1"), "something listens there that does not answer as a store", "without TLS")
+	require.Contains(t, run("", "j"), "give it the same (--token-file or $WEFT_TOKEN", "without TLS")
 	require.Contains(t, run(jobSecret, "j", "--max-restarts", "9"), "start all nodes with the same", "other settings")
 	require.Contains(t, run(jobSecret, "k"), "another job's id", "the same token for another job")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))

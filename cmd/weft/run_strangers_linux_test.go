@@ -27,13 +27,13 @@ func TestAnotherUserOfTheHostReachesNothingOfAJob(t *testing.T) {
 			for _, addr := range []string{at, workers} {
 				var heard []byte
 				require.NoError(t, stranger.Ask(t.Context(), "count", addr, &heard))
-				require.Contains(t, []string{"", "!uid"}, string(heard), "nothing, or that it is another user's")
+				require.Contains(t, []string{"!tls", "!uid"}, string(heard), "that it is another user's, or takes TLS alone")
 			}
 			l.Await(t, "uid 65534", 1)
 			heard, err := countKeys(t.Context(), at)
 			require.NoError(t, err)
 			if secret != "" {
-				require.Empty(t, heard, "the rendezvous takes no plain text of anybody")
+				require.Equal(t, "!tls", string(heard), "the rendezvous takes no plain text of anybody")
 				heard, err = countKeys(t.Context(), workers)
 				require.NoError(t, err)
 				require.Zero(t, binary.LittleEndian.Uint64(heard), "guests see nothing of the job")

@@ -112,6 +112,35 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	require.Contains(t, stderr, "is of another version of weft, or something else")
 }
 
+func TestStatusThatIsRefusedConnectsOnceAndSaysWhatToGive(t *testing.T) {
+	id, err := transport.IdentityFromToken(jobSecret, "j", "me", nil)
+	require.NoError(t, err)
+	for _, x := range []struct {
+		name, secret, want string
+		serves             *tls.Config
+	}{
+		{"no secret", "", "give the job's own secret, by --token-file or $WEFT_TOKEN", id.StoreTLS()},
+		{"another secret", otherSecret, "give the job's own secret, by --token-file or $WEFT_TOKEN", id.StoreTLS()},
+		{"a secret, where the job has none", jobSecret, "Where it has none, give none", nil},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			plain := store.PlainNever
+			if x.serves == nil {
+				plain = store.PlainAuto
+			}
+			server, err := store.Serve(store.ServerConfig{TLS: x.serves, Plain: plain})
+			require.NoError(t, err)
+			defer server.Close()
+			t.Setenv("WEFT_TOKEN", x.secret)
+			code, _, stderr := weft(t, "status", "--rdzv-id", "j", "--rdzv-endpoint", server.Addr())
+			require.Equal(t, 1, code)
+			require.Contains(t, stderr, x.want)
+			require.Equal(t, 2, strings.Count(stderr, "\n"), stderr)
+			require.EqualValues(t, 1, server.Stats().Accepted)
+		})
+	}
+}
+
 func TestStatusOfAJobWhoseLeaderIsSilentSaysSo(t *testing.T) {
 	at := proctest.Address()
 	server, err := store.Serve(store.ServerConfig{Addr: at})

@@ -36,7 +36,7 @@ func (b *box) describe(g *Graph, nodes []At, params map[At]int, long time.Durati
 	if long > 0 {
 		b.share = min(1, float64(forward+backward)/float64(long))
 	}
-	types, size, times := typesText(last.Results), bytesText(last.Bytes()), timesText(forward, backward)
+	types, size, times := typesText(last.Results), bytesText(last.bytes()), timesText(forward, backward)
 	switch b.kind {
 	case Send:
 		b.text = []string{"send → " + peerName(g, last.Peer)}
@@ -89,7 +89,7 @@ func (b *box) describeParameters(g *Graph, nodes []At, number map[At]int) {
 	var size int64
 	for _, at := range nodes {
 		types = append(types, g.node(at).Results...)
-		size += g.node(at).Bytes()
+		size += g.node(at).bytes()
 	}
 	first, last := number[nodes[0]], number[nodes[len(nodes)-1]]
 	b.text = []string{fmt.Sprintf("param %d", first)}
@@ -105,7 +105,7 @@ func (b *box) describeParameters(g *Graph, nodes []At, number map[At]int) {
 			b.text = append(b.text, fmt.Sprintf("and %d more", len(types)-i))
 			break
 		}
-		b.text = append(b.text, cut(t.String()+dot+bytesText(t.Bytes()), maxColumns+4))
+		b.text = append(b.text, cut(t.String()+dot+bytesText(t.bytes()), maxColumns+4))
 	}
 	b.hint = b.text[0] + "\n" + allTypes(types) + "\n" + bytesText(size)
 }
@@ -165,7 +165,7 @@ func heading(g *Graph, wi int, links []Link) []string {
 			functions++
 		case Parameter:
 			params++
-			weights += n.Bytes()
+			weights += n.bytes()
 		}
 	}
 	head = append(head, plural(functions, "function"))

@@ -45,7 +45,7 @@ func (g *Graph) WriteDOT(to io.Writer) error {
 func dotName(at At) string { return fmt.Sprintf("n%d_%d", at.Worker, at.Node) }
 
 func (g *Graph) attributes(n *Node) string {
-	types, size := allTypes(n.Results), bytesText(n.Bytes())
+	types, size := allTypes(n.Results), bytesText(n.bytes())
 	label := []string{shown(n.Name), types, size}
 	shape := "style=filled, fillcolor=white"
 	switch n.Kind {

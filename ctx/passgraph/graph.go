@@ -17,8 +17,8 @@ var ErrPart = errors.New("not a part of a pass's graph")
 const (
 	MaxNodes = 4096
 	MaxLinks = 1 << 14 // results and inputs of all its nodes
-	MaxText  = 120     // bytes of a name
-	MaxRank  = 1<<16 - 1
+	maxText  = 120     // bytes of a name
+	maxRank  = 1<<16 - 1
 
 	maxBytes = 700 << 10 // of what Bound leaves, in CBOR: a header holds it
 )
@@ -81,13 +81,13 @@ type Type struct {
 	Shape device.Shape `cbor:"2,keyasint,omitempty"`
 }
 
-// Bytes is the size of the value.
-func (t Type) Bytes() int64 { return int64(t.Shape.Elems() * t.Dtype.Size()) }
+// bytes is the size of the value.
+func (t Type) bytes() int64 { return int64(t.Shape.Elems() * t.Dtype.Size()) }
 
-// Bytes is the size of a node's results.
-func (n *Node) Bytes() (sum int64) {
+// bytes is the size of a node's results.
+func (n *Node) bytes() (sum int64) {
 	for _, t := range n.Results {
-		sum += t.Bytes()
+		sum += t.bytes()
 	}
 	return sum
 }
@@ -119,11 +119,11 @@ func (w *Worker) Bound() {
 
 // Check says what is wrong with a part; the error matches ErrPart.
 func (w *Worker) Check() error {
-	if w.Rank < 0 || w.Rank > MaxRank || w.Omitted < 0 || w.Held < 0 || len(w.Nodes) > MaxNodes || len(w.Name) > MaxText || len(w.Lost) > MaxText || len(w.Peers) > MaxNodes {
+	if w.Rank < 0 || w.Rank > maxRank || w.Omitted < 0 || w.Held < 0 || len(w.Nodes) > MaxNodes || len(w.Name) > maxText || len(w.Lost) > maxText || len(w.Peers) > MaxNodes {
 		return fmt.Errorf("%w: rank %d, %d nodes, a name of %d bytes, a loss of %d", ErrPart, w.Rank, len(w.Nodes), len(w.Name), len(w.Lost))
 	}
 	for _, p := range w.Peers {
-		if p < 0 || p > MaxRank {
+		if p < 0 || p > maxRank {
 			return fmt.Errorf("%w: a peer of rank %d", ErrPart, p)
 		}
 	}
@@ -141,7 +141,7 @@ func (w *Worker) Check() error {
 }
 
 func (w *Worker) checkNode(i int, n *Node) error {
-	if n.Kind < Function || n.Kind > Recv || len(n.Name) > MaxText || len(n.Site) > MaxText || n.Peer < 0 || n.Peer > MaxRank || n.Forward < 0 || n.Backward < 0 || n.Back < 0 {
+	if n.Kind < Function || n.Kind > Recv || len(n.Name) > maxText || len(n.Site) > maxText || n.Peer < 0 || n.Peer > maxRank || n.Forward < 0 || n.Backward < 0 || n.Back < 0 {
 		return fmt.Errorf("kind %d, a name of %d bytes, peer %d, %v and %v", n.Kind, len(n.Name), n.Peer, n.Forward, n.Backward)
 	}
 	for _, in := range n.Inputs {
@@ -206,7 +206,7 @@ func (g *Graph) Links() []Link {
 					continue
 				}
 				seen[in] = true
-				bytes := g.Workers[wi].Nodes[in.Node].Results[in.Slot].Bytes()
+				bytes := g.Workers[wi].Nodes[in.Node].Results[in.Slot].bytes()
 				same := slices.IndexFunc(links[first:], func(l Link) bool { return l.From.Node == in.Node })
 				if same >= 0 {
 					links[first+same].Bytes += bytes
@@ -221,7 +221,7 @@ func (g *Graph) Links() []Link {
 			n := &g.Workers[wi].Nodes[ni]
 			from, ok := sends[n.Message]
 			if n.Kind == Recv && ok && g.rank(from) == n.Peer && g.node(from).Peer == g.Workers[wi].Rank {
-				links = append(links, Link{From: from, To: At{wi, ni}, Bytes: g.node(from).Bytes(), Back: g.node(from).Back, Message: n.Message})
+				links = append(links, Link{From: from, To: At{wi, ni}, Bytes: g.node(from).bytes(), Back: g.node(from).Back, Message: n.Message})
 				delete(sends, n.Message) // one recv function for each send function
 			}
 		}

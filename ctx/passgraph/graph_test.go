@@ -67,15 +67,15 @@ func TestAPartThatCannotBeOneIsRefused(t *testing.T) {
 		"a rank below 0":          {Rank: -1},
 		"a rank beyond 16 bits":   {Rank: 1 << 16},
 		"a peer beyond 16 bits":   {Peers: []int{1 << 16}},
-		"a long name":             {Name: strings.Repeat("x", MaxText+1)},
-		"a long reason":           {Lost: strings.Repeat("x", MaxText+1)},
+		"a long name":             {Name: strings.Repeat("x", maxText+1)},
+		"a long reason":           {Lost: strings.Repeat("x", maxText+1)},
 		"fewer than none omitted": {Omitted: -1},
 		"less than nothing held":  {Held: -1},
 		"too many nodes":          many,
 		"too many results":        wide,
 		"no kind":                 node(Node{}),
 		"an unknown kind":         node(Node{Kind: Recv + 1}),
-		"a long function name":    node(Node{Kind: Function, Name: strings.Repeat("x", MaxText+1)}),
+		"a long function name":    node(Node{Kind: Function, Name: strings.Repeat("x", maxText+1)}),
 		"a peer of no rank":       node(Node{Kind: Send, Peer: -1}),
 		"negative time":           node(Node{Kind: Function, Forward: -1}),
 		"an input of itself":      node(Node{Kind: Function, Inputs: []Input{{Node: 1}}}),
@@ -97,7 +97,7 @@ func TestAPartThatCannotBeOneIsRefused(t *testing.T) {
 
 func TestABoundedPartPassesTheCheckAndSaysWhatItLeftOut(t *testing.T) {
 	for _, w := range []Worker{
-		{Name: strings.Repeat("é", MaxText), Lost: strings.Repeat("\xff", 2*MaxText)},
+		{Name: strings.Repeat("é", maxText), Lost: strings.Repeat("\xff", 2*maxText)},
 		{Nodes: make([]Node, MaxNodes+7)},
 		{Nodes: []Node{{Results: make([]Type, MaxLinks)}, {Name: strings.Repeat("x", 1000)}, {Results: []Type{f32(1)}}}},
 	} {
@@ -111,9 +111,9 @@ func TestABoundedPartPassesTheCheckAndSaysWhatItLeftOut(t *testing.T) {
 		w.Bound()
 		require.NoError(t, w.Check())
 		require.Equal(t, before, len(w.Nodes)+w.Omitted)
-		require.LessOrEqual(t, len(w.Name), MaxText)
+		require.LessOrEqual(t, len(w.Name), maxText)
 	}
-	w := Worker{Name: strings.Repeat("é", MaxText)}
+	w := Worker{Name: strings.Repeat("é", maxText)}
 	w.Bound()
 	require.True(t, utf8.ValidString(w.Name), "cut at a character")
 	lost := Lose(3, "worker3", errors.New(strings.Repeat("no ", 100)))

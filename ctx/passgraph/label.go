@@ -8,8 +8,8 @@ import (
 	"github.com/weft-project/weft/internal/printable"
 )
 
-// shown makes a text one line of at most MaxText bytes that XML and terminals can hold.
-func shown(s string) string { return printable.Text(s, MaxText) }
+// shown makes a text one line of at most maxText bytes that XML and terminals can hold.
+func shown(s string) string { return printable.Text(s, maxText) }
 
 // columns is how many places of a fixed-width font a text takes.
 func columns(s string) int {

@@ -64,9 +64,9 @@ type lostError struct {
 
 func (e *lostError) Error() string {
 	if errors.Is(e.err, rdzv.ErrNoStore) {
-		return fmt.Sprintf("elastic: %s is gone: %v", e.store, root(e.err))
+		return fmt.Sprintf("%s is gone: %v", e.store, root(e.err))
 	}
-	return fmt.Sprintf("elastic: the rendezvous cannot go on: %v", e.err)
+	return fmt.Sprintf("the rendezvous cannot go on: %v", e.err)
 }
 
 func (e *lostError) Unwrap() error { return e.err }

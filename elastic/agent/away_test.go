@@ -27,7 +27,7 @@ func TestWhatTheRendezvousSaysOfItsStoreIsSaidInWordsOfPeople(t *testing.T) {
 		"the machine at h:1, which hosts the rendezvous, is back after 3s", "something else n=3"}, said)
 
 	var err error = &lostError{"the store at h:1", deep}
-	require.EqualError(t, err, "elastic: the store at h:1 is gone: unexpected EOF")
+	require.EqualError(t, err, "the store at h:1 is gone: unexpected EOF")
 	require.ErrorIs(t, err, rdzv.ErrNoStore)
-	require.EqualError(t, &lostError{"the store at h:1", io.EOF}, "elastic: the rendezvous cannot go on: EOF")
+	require.EqualError(t, &lostError{"the store at h:1", io.EOF}, "the rendezvous cannot go on: EOF")
 }

@@ -70,7 +70,7 @@ func (m *meeting) await(c context.Context, p rdzv.Placement, b *barrier) error {
 		err = persist(c, func() error { return m.st.Wait(c, all) })
 	}
 	if err != nil {
-		return fmt.Errorf("elastic: waiting until round %d may start: %w", p.Round, err)
+		return fmt.Errorf("waiting until round %d may start: %w", p.Round, err)
 	}
 	return nil
 }

@@ -45,6 +45,6 @@ func (m *meeting) earlier(c context.Context, err error) error {
 	if stays := m.spec.Stays; stays > 0 {
 		until = fmt.Sprintf("; what it has left there is gone %.0f minutes after its end at most: until then take another id (--rdzv-id)", stays.Minutes())
 	}
-	return fmt.Errorf("elastic: %w: job %s at %s ended%s, before this node came (%w: %s)%s",
+	return fmt.Errorf("%w: job %s at %s ended%s, before this node came (%w: %s)%s",
 		ErrEarlier, m.spec.RunID, m.spec.Endpoint, ago, rdzv.ErrClosed, v.Outcome, until)
 }

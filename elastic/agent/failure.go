@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weft-project/weft/elastic/internal/errorfile"
@@ -130,12 +131,44 @@ type WorkerError struct {
 // newWorkerError is the error of failures, of which there is at least one, in any order; earlier
 // ones have not ended the job.
 func newWorkerError(all []Failure, earlier ...Failure) *WorkerError {
-	byTime := func(a, b Failure) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Rank, b.Rank)) }
-	all, earlier = slices.SortedFunc(slices.Values(all), byTime), slices.SortedFunc(slices.Values(earlier), byTime)
-	return &WorkerError{all[0], all[1:], earlier}
+	all = byTime(all)
+	if i := slices.IndexFunc(all, func(f Failure) bool { return f.overtakes(all[0]) }); i > 0 {
+		cause := all[i]
+		cause.Time = all[0].Time
+		all = slices.Insert(slices.Delete(all, i, i+1), 0, cause)
+	}
+	return &WorkerError{all[0], all[1:], byTime(earlier)}
 }
 
-func (e *WorkerError) Error() string { return "elastic: " + e.brief() }
+// byTime are the failures sorted by time, and then by rank.
+func byTime(all []Failure) []Failure {
+	return slices.SortedFunc(slices.Values(all), func(a, b Failure) int {
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Rank, b.Rank))
+	})
+}
+
+// lag is by how much the end of a killed worker may be seen later than what it did to others. A
+// system closes the connections of a process first, and tells of its end when all of its threads
+// have gone.
+const lag = time.Second
+
+// overtakes says that f, whose end was seen after first's, is nevertheless the earlier one: a
+// signal that no other worker can have caused has ended it.
+func (f Failure) overtakes(first Failure) bool {
+	return f.killed() && !first.killed() && f.Time.Sub(first.Time) < lag
+}
+
+// killed says that the worker was ended from outside, as the system does when memory runs out, or
+// by a fault of its own.
+func (f Failure) killed() bool {
+	switch syscall.Signal(f.Signal) {
+	case syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE:
+		return true
+	}
+	return false
+}
+
+func (e *WorkerError) Error() string { return e.brief() }
 
 // outlived is the first failure of another worker that happened while this one ran, "" if there is
 // none, or if this one hears of its places: one that does not may have given up for that reason.
@@ -166,7 +199,7 @@ func (e *WorkerError) CopyTo(path string) error {
 	message["errorCode"] = e.Code
 	b, err := json.Marshal(whole)
 	if err != nil {
-		return errors.New("elastic: an error file that cannot be written again")
+		return errors.New("an error file that cannot be written again")
 	}
 	return os.WriteFile(path, b, 0o600)
 }

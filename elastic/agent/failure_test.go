@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -103,6 +104,39 @@ worker2 (rank 2, pid 102) exited with code 1: bad too`, e.Report())
 	require.Contains(t, e.Report(), "\nthen 7 more\nworker2")
 }
 
+func TestAKilledWorkerIsToBlameForWhoFailsWhileItsThreadsEnd(t *testing.T) {
+	fail := func(rank int, after time.Duration, signal syscall.Signal) Failure {
+		return Failure{Exit: Exit{Rank: rank, LocalRank: rank, Code: 1, Signal: int(signal)}, Time: at(1).Add(after)}
+	}
+	for _, c := range []struct {
+		second Failure
+		blamed int
+	}{
+		{fail(1, lag-1, syscall.SIGKILL), 1},
+		{fail(1, lag-1, syscall.SIGSEGV), 1},
+		{fail(1, lag, syscall.SIGKILL), 0},
+		{fail(1, lag-1, syscall.SIGTERM), 0}, // the agent's own
+		{fail(1, lag-1, 0), 0},
+	} {
+		first := fail(0, 0, 0)
+		e := newWorkerError([]Failure{c.second, first, fail(2, 2*lag, 0)})
+		require.Equal(t, c.blamed, e.Rank, "%+v", c.second)
+		require.Len(t, e.Others, 2)
+		require.NotContains(t, e.Report(), "-0.", "nobody failed before the first")
+
+		a := newAgent(Spec{NprocPerNode: 2}.populate())
+		a.failure = newWorkerError([]Failure{first})
+		a.overtaken(c.second)
+		blamed := new(WorkerError)
+		require.ErrorAs(t, a.failure, &blamed)
+		require.Equal(t, c.blamed, blamed.Rank, "the job has ended before the second one is seen")
+
+		a.failure, a.node.killed = newWorkerError([]Failure{first}), true
+		a.overtaken(c.second)
+		require.Equal(t, newWorkerError([]Failure{first}), a.failure, "the agent has killed the rest")
+	}
+}
+
 func TestTheTimeOfAnErrorFileCountsWhereTheWorkerTookLongToEnd(t *testing.T) {
 	began, seen := time.Unix(1000, 0), time.Unix(1060, 0)
 	for stamp, want := range map[string]int64{"1005": 1006, "1059": 1060, "1060": 1060, "900": 1060, "2000": 1060, "x": 1060} {
@@ -150,26 +184,29 @@ func TestAReportNamesTheFailureThatEndedTheJobAndTheEarlierOneAsSuch(t *testing.
 		ended <- err
 	}()
 	out.Await(t, "restart 1 of 1", 1)
-	require.NoError(t, os.WriteFile(first, nil, 0)) // now rank 0 fails
+	require.NoError(t, os.WriteFile(first, nil, 0)) // now rank 0 fails, which counts with rank 1
+	out.Await(t, "the two count once", 1)
+	require.NoError(t, os.WriteFile(first, nil, 0)) // and now it ends the job
 	var failure *WorkerError
 	require.ErrorAs(t, <-ended, &failure)
 	require.Equal(t, 9, failure.Code)
-	require.Len(t, failure.Earlier, 1)
+	require.Len(t, failure.Earlier, 2)
 	require.Empty(t, failure.Others)
 	require.Regexp(t, `^first failure after the last restart, at [0-9:.]+: worker0 .* exited with code 9
   its last lines on stderr:
     the real reason
 earlier, at [0-9:.]+ in round 0: worker1 .* exited with code 2
+earlier, at [0-9:.]+ in round 0: worker0 .* exited with code 9
 worker0 .* exited with code 9$`, failure.Report())
 	many := *failure
 	for range 6 {
 		many.Earlier = append(many.Earlier, failure.Earlier[0])
 	}
-	require.Regexp(t, `(?m)\nearlier, at .*\nand 3 more\nearlier, at `, many.Report())
+	require.Regexp(t, `(?m)\nearlier, at .*\nand 4 more\nearlier, at `, many.Report())
 	require.Equal(t, maxOthers, strings.Count(many.Report(), "\nearlier, at "))
 }
 
-func TestAReportHasTheLastWordsOfTheFirstFailureForWhichAnotherWorkerMayHaveGivenUp(t *testing.T) {
+func TestAWorkerThatGivesUpOnALostOneCostsNoRestartAndTheReportHasTheLastWordsOfTheFirst(t *testing.T) {
 	spec := job(t, "give up", 2)
 	spec.MaxRestarts = 1
 	out := &proctest.Output{}
@@ -182,14 +219,27 @@ func TestAReportHasTheLastWordsOfTheFirstFailureForWhichAnotherWorkerMayHaveGive
 	}()
 	out.Await(t, "restart 1 of 1", 1)
 	require.NoError(t, os.WriteFile(first, nil, 0)) // now rank 0 gives up
+	out.Await(t, "the two count once", 1)
+	require.NoError(t, os.WriteFile(first, nil, 0)) // and once more: that is not for the loss of worker1
 	var failure *WorkerError
 	require.ErrorAs(t, <-ended, &failure)
 	require.Regexp(t, `(?m)^earlier, at [0-9:.]+ in round 0: worker1 .* exited with code 2
   its last lines on stderr:
     the loss is NaN
+earlier, at [0-9:.]+ in round 0: worker0 .* exited with code 1
 worker0 .* exited with code 1$`, failure.Report())
-	require.Contains(t, out.String(), "worker0 ran when worker1 failed; if workers of this program give up when another is lost, "+
-		"--restart-policy group starts all of them again, for one restart\n")
+	require.Contains(t, out.String(), "; the only restart is spent")
+}
+
+func TestAWorkerThatEndedTheJobIsSaidToHaveOutlivedAnotherIfItMayHaveGivenUpOnIt(t *testing.T) {
+	at := time.Now()
+	other := Failure{Exit: Exit{Rank: 1}, Time: at}
+	last := Failure{Exit: Exit{Rank: 0}, started: at.Add(-time.Second), deaf: true}
+	require.Equal(t, "worker1", (&WorkerError{Failure: last, Earlier: []Failure{other}}).outlived())
+	hears, later := last, last
+	hears.deaf, later.started = false, at.Add(time.Second)
+	require.Empty(t, (&WorkerError{Failure: hears, Earlier: []Failure{other}}).outlived())
+	require.Empty(t, (&WorkerError{Failure: later, Earlier: []Failure{other}}).outlived())
 }
 
 func TestAReportHasTheFailuresThatAWorkerHadBeforeItsLastOne(t *testing.T) {

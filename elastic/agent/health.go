@@ -69,7 +69,7 @@ func (s Status) String() string {
 }
 
 // ErrNotRunning is what a Probe says whose Run has ended.
-var ErrNotRunning = errors.New("elastic: the agent does not run any more")
+var ErrNotRunning = errors.New("the agent does not run any more")
 
 // Probe asks the Run in whose Spec it is how it is. It serves one Run, and is safe for concurrent
 // use.
@@ -102,7 +102,7 @@ func (p *Probe) Ask(c context.Context) (Status, error) {
 	case <-p.ended:
 		return Status{}, ErrNotRunning
 	case <-c.Done():
-		return Status{}, fmt.Errorf("elastic: the agent does not answer: %w", context.Cause(c))
+		return Status{}, fmt.Errorf("the agent does not answer: %w", context.Cause(c))
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 type worker struct {
 	*process.Process
 	rank           int // in its round
+	since          int // 1 + the restarts of the job when it was started; 0 if it was not
 	stdout, stderr *output.Lines
 	errors         errorfile.File
 	told           *os.File  // by which it hears of its places
@@ -98,7 +99,7 @@ func (a *agent) startProcess(i, rank int) (w *worker, err error) {
 		files.closeAll()
 		return nil, process.Remedied(err, path)
 	}
-	return &worker{Process: p, rank: rank, stdout: stdout, stderr: stderr, errors: files.errors, told: told}, nil
+	return &worker{Process: p, rank: rank, since: a.node.place.Restarts + 1, stdout: stdout, stderr: stderr, errors: files.errors, told: told}, nil
 }
 
 // refusal is what a test has the system say.

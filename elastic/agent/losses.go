@@ -25,7 +25,7 @@ func (l *losses) record(what string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.first == nil {
-		l.first = fmt.Errorf("elastic: %w: %s: %w", ErrOutput, what, err)
+		l.first = fmt.Errorf("%w: %s: %w", ErrOutput, what, err)
 	}
 }
 

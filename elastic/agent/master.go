@@ -16,7 +16,7 @@ import (
 
 // ErrMaster is that the workers' store is said to be where it cannot be: not at the node with rank
 // 0.
-var ErrMaster = errors.New("elastic: that is no address of the workers' store")
+var ErrMaster = errors.New("that is no address of the workers' store")
 
 // master is the address of the workers' store in a round: a new one in each, hosted by the node
 // with rank 0, so that nobody finds what an earlier round has left.
@@ -32,7 +32,7 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 			return err
 		})
 		if err != nil {
-			return "", fmt.Errorf("elastic: the address of the workers' store, which the node at %s hosts: %w", p.MasterAddr, err)
+			return "", fmt.Errorf("the address of the workers' store, which the node at %s hosts: %w", p.MasterAddr, err)
 		}
 		return string(b), m.spec.checkMaster(c, p, string(b))
 	}
@@ -53,7 +53,7 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 		server, err = serveAt(m.spec.Store, []string{m.addr}, "0")
 	}
 	if err != nil {
-		return "", fmt.Errorf("elastic: the job's store cannot listen on %s, port %d; give another port, or 0 for a free one: %w", host, port, err)
+		return "", fmt.Errorf("the job's store cannot listen on %s, port %d; give another port, or 0 for a free one: %w", host, port, err)
 	}
 	m.masters = append(m.masters, server)
 	if len(m.masters) > 2 { // workers may be about to leave the last round, but not the one before
@@ -92,7 +92,7 @@ func (s *Spec) checkMaster(c context.Context, p rdzv.Placement, said string) err
 		}
 		select {
 		case <-c.Done():
-			return fmt.Errorf("elastic: whether the workers' store is at %v: %w", at, unknown)
+			return fmt.Errorf("whether the workers' store is at %v: %w", at, unknown)
 		case <-time.After(time.Second):
 		}
 	}

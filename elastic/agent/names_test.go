@@ -47,7 +47,7 @@ func TestANameThatNeverComesIsToldWhileANodeWaitsAndAtTheEnd(t *testing.T) {
 		var said []string
 		spec := Spec{MinNodes: 2, NprocPerNode: 1, RunID: "j", Endpoint: "node0:29400", JoinTimeout: 12 * time.Second, lookup: nameless(1 << 20)}.populate()
 		_, err := meet(t.Context(), &spec, func(text string) { said = append(said, text) }, nil)
-		require.EqualError(t, err, `elastic: the rendezvous at node0:29400: the name "node0" is not found, or not yet`)
+		require.EqualError(t, err, `the rendezvous at node0:29400: the name "node0" is not found, or not yet`)
 		require.Equal(t, 12*time.Second, time.Since(start))
 		require.Equal(t, []string{`waiting for the store at node0:29400, job j, 3 s of 12 s: the name "node0" is not found, or not yet`,
 			`waiting for the store at node0:29400, job j, 10 s of 12 s: the name "node0" is not found, or not yet`}, said)
@@ -74,7 +74,7 @@ func TestAStoreThatCannotBeReachedIsWaitedForAndWhatKeepsItAwayIsSaid(t *testing
 			spec.Meet = func(context.Context) (store.Store, error) { return nil, err }
 			var said []string
 			_, end := meet(t.Context(), &spec, func(text string) { said = append(said, text) }, nil)
-			require.EqualError(t, end, "elastic: the rendezvous at e1:1: "+want)
+			require.EqualError(t, end, "the rendezvous at e1:1: "+want)
 			require.ErrorIs(t, end, err)
 			require.Equal(t, []string{"waiting for the store at e1:1, job j, 3 s of 5 s: " + want}, said)
 			require.Equal(t, 5*time.Second, time.Since(start))

@@ -205,7 +205,7 @@ func TestARendezvousThatCannotBeOpenedIsAnErrorThatNamesIt(t *testing.T) {
 	spec := job(t, "stay", 1)
 	spec.MinNodes, spec.Endpoint, spec.JoinTimeout = 2, l.Addr().String(), time.Second
 	_, err = run(t, t.Context(), spec)
-	require.ErrorContains(t, err, "elastic: the rendezvous at "+spec.Endpoint)
+	require.ErrorContains(t, err, "the rendezvous at "+spec.Endpoint)
 	require.NoError(t, l.Close())
 	runs.Wait()
 }

@@ -78,7 +78,7 @@ func (m *meeting) reach(c context.Context) (store.Store, error) {
 			why = said
 		}
 		if c.Err() != nil || !late && !known {
-			return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, why)
+			return nil, fmt.Errorf("the rendezvous at %s: %w", m.spec.Endpoint, why)
 		}
 		m.waits.lacks(why, m.taken && n == 0)
 		if !late {
@@ -111,6 +111,9 @@ func (m *meeting) suspect(err error) error {
 	switch {
 	case errors.Is(err, store.ErrOtherJob):
 		return fmt.Errorf("what listens there is of another job's id (--rdzv-id) than this node, or of another version of weft (%w)", err)
+	case errors.Is(err, store.ErrNeedsTLS):
+		return fmt.Errorf("the node that hosts the rendezvous has a secret, or certificates, and this one has none: "+
+			"give it the same (--token-file or $%s, or --ca, --cert and --key) (%w)", elastic.TokenVariable, err)
 	case errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrStranger):
 		return fmt.Errorf("what listens there is another user's: nodes of several users on one host "+
 			"need the job's secret, the same for all, so that they speak TLS "+

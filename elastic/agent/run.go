@@ -104,7 +104,7 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	return a.result, cmp.Or(err, a.result.Lost)
 }
 
-var errAborted = errors.New("elastic: ended at once, as asked")
+var errAborted = errors.New("ended at once, as asked")
 
 // agent is the shell around node: it owns the processes of one Run.
 type agent struct {
@@ -353,6 +353,7 @@ func (a *agent) exited(e exit) {
 			}
 		}
 		a.failures[e.localRank], why = f, f.brief()
+		a.overtaken(f)
 	}
 	p.errors.Close()
 	running := a.node.workers[e.localRank].phase == running && !a.node.ending && !a.node.workers[e.localRank].stale
@@ -362,6 +363,16 @@ func (a *agent) exited(e exit) {
 		a.failures[e.localRank].nth = d.fail.nth
 	}
 	a.perform(d)
+}
+
+// overtaken puts a failure that is seen after another one has ended the job in its place, if it is
+// the cause of that.
+func (a *agent) overtaken(f Failure) {
+	ended := new(WorkerError)
+	if a.node.killed || !errors.As(a.failure, &ended) || !f.overtakes(ended.Failure) {
+		return
+	}
+	a.failure = newWorkerError(slices.Concat([]Failure{ended.Failure, f}, ended.Others), ended.Earlier...)
 }
 
 func (a *agent) perform(d decision) {
@@ -378,7 +389,11 @@ func (a *agent) perform(d decision) {
 		if a.spec.MaxRestarts > 0 {
 			a.note(a.node.place.Round, d.fail.why)
 		}
-		a.meeting.rdzv.Fail(a.node.place.Round, a.procs[d.fail.rank].rank, d.fail.nth, d.fail.why)
+		p, since := a.procs[d.fail.rank], 0
+		if p.deaf { // it cannot go on without a worker that was lost
+			since = p.since
+		}
+		a.meeting.rdzv.Fail(a.node.place.Round, p.rank, d.fail.nth, since, d.fail.why)
 	}
 	if d.done {
 		a.meeting.rdzv.Done()

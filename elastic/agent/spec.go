@@ -20,7 +20,7 @@ import (
 
 // ErrInvalidSpec is matched by the error for a Spec that cannot be run; the error lists all that is
 // wrong with it.
-var ErrInvalidSpec = errors.New("elastic: invalid spec")
+var ErrInvalidSpec = errors.New("invalid spec")
 
 const (
 	defaultGrace = 30 * time.Second

@@ -132,7 +132,7 @@ func TestAnEndpointThatSaysNothingIsSaidToBeNoStore(t *testing.T) {
 	spec := job(t, "stay", 1)
 	spec.MinNodes, spec.Endpoint, spec.JoinTimeout = 2, l.Addr().String(), 300*time.Millisecond
 	_, err = run(t, t.Context(), spec)
-	require.ErrorContains(t, err, "elastic: the rendezvous at "+spec.Endpoint+": something listens there that does not answer as a store")
+	require.ErrorContains(t, err, "the rendezvous at "+spec.Endpoint+": something listens there that does not answer as a store")
 }
 
 func TestANodeSaysAtOnceThatItsEndpointIsTakenByWhatIsNoStore(t *testing.T) {
@@ -145,7 +145,7 @@ func TestANodeSaysAtOnceThatItsEndpointIsTakenByWhatIsNoStore(t *testing.T) {
 	spec.Stderr = out
 	_, err = run(t, t.Context(), spec)
 	why := ": something listens there that does not answer as a store, and it is on this machine: end it, or take another port"
-	require.ErrorContains(t, err, "elastic: the rendezvous at "+spec.Endpoint+why)
+	require.ErrorContains(t, err, "the rendezvous at "+spec.Endpoint+why)
 	for _, at := range []string{"2", "3"} {
 		require.Contains(t, out.String(), "weft: waiting for the store at "+spec.Endpoint+", job j, "+at+" s of 4 s"+why)
 	}
@@ -182,7 +182,7 @@ func TestANodeThatFindsTheEndOfAnEarlierRunSaysSo(t *testing.T) {
 		err := meets(change)
 		require.ErrorIs(t, err, rdzv.ErrClosed)
 		require.ErrorIs(t, err, ErrEarlier)
-		require.Regexp(t, `^elastic: this id is of an earlier run: job j at h:1 ended \d+s ago, before this node came \(the rendezvous is closed: worker 0 of .* exit(ed)? .*99.*\); `+
+		require.Regexp(t, `^this id is of an earlier run: job j at h:1 ended \d+s ago, before this node came \(the rendezvous is closed: worker 0 of .* exit(ed)? .*99.*\); `+
 			`what it has left there is gone 5 minutes after its end at most: until then take another id \(--rdzv-id\)$`, err.Error())
 	}
 	other := meets(func(s *Spec) { end(s); s.RunID = "k" })

@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -37,7 +39,7 @@ func TestEveryNodeHearsOnceWhatBecomesOfTheOthers(t *testing.T) {
 		a.take(t, isPlaced)
 		a.hears(t, Change{Round: 0, ID: "n1", What: "node n1 joins"})
 		b.hears(t)
-		b.r.Fail(b.place.Round, 3, 1, "exit \x1b[2J code 7")
+		b.r.Fail(b.place.Round, 3, 1, 0, "exit \x1b[2J code 7")
 		b.take(t, func(a Action) bool { return a.Kind == Restart })
 		a.hears(t, Change{Round: 1, ID: "n1", What: "restart 1 of 1: worker 3 of n1 failed: exit  [2J code 7"})
 		leave(t, a) // who led

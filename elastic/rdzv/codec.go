@@ -11,8 +11,8 @@ import (
 // one program.
 const version = 4
 
-// maxState bounds an encoded state: MaxNodes nodes with all their strings at their longest.
-const maxState = MaxNodes*(maxID+maxAddr+maxRole+128) + 256<<10
+// maxState bounds an encoded state: maxNodes nodes with all their strings at their longest.
+const maxState = maxNodes*(maxID+maxAddr+maxRole+128) + 256<<10
 
 // saved is a State as it is written. Times are durations from when it was written.
 type saved struct {
@@ -91,8 +91,8 @@ func (s *State) elapse(d time.Duration) {
 	}
 }
 
-// Encode writes the state for another leader to take over.
-func (s *State) Encode(now time.Time) ([]byte, error) {
+// encode writes the state for another leader to take over.
+func (s *State) encode(now time.Time) ([]byte, error) {
 	out := saved{
 		Version: version, Config: s.cfg, Round: s.round, Epoch: s.epoch, Phase: s.phase, Outcome: s.outcome, Failed: s.failed,
 		Restarts: s.restarts, Arrivals: s.arrivals, Deadline: until(s.deadline, now), TooFew: until(s.tooFew, now), Source: s.source,
@@ -116,11 +116,11 @@ func (s *State) Encode(now time.Time) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads what Encode wrote. Nobody was late who is not said to be; a leader that takes over
+// decode reads what encode wrote. Nobody was late who is not said to be; a leader that takes over
 // forgives them, too, as it knows only what it has seen itself.
-func Decode(b []byte, now time.Time) (*State, error) {
+func decode(b []byte, now time.Time) (*State, error) {
 	var in saved
-	if err := unmarshal(b, maxState, MaxNodes, &in); err != nil {
+	if err := unmarshal(b, maxState, maxNodes, &in); err != nil {
 		return nil, err
 	}
 	cfg, err := in.Config.Populate()
@@ -171,7 +171,7 @@ func (s *State) restore(in savedMember, now time.Time) error {
 		return fmt.Errorf("node %s is there twice", n.ID)
 	case n.Want != 0 && s.wants[n.Want] != nil:
 		return fmt.Errorf("node rank %d is wanted twice", n.Want-1)
-	case in.On < participating || in.On > redundant || in.Order < 1 || in.Order > s.arrivals || in.Rank < -1 || in.Rank >= MaxNodes || in.Fails < 0 || in.Expires < 0 || in.For < 0 || in.Heard < 0:
+	case in.On < participating || in.On > redundant || in.Order < 1 || in.Order > s.arrivals || in.Rank < -1 || in.Rank >= maxNodes || in.Fails < 0 || in.Expires < 0 || in.For < 0 || in.Heard < 0:
 		return fmt.Errorf("node %s has a number out of its range", n.ID)
 	case in.Done && (in.On != participating || s.phase == Gathering):
 		return fmt.Errorf("node %s cannot be done", n.ID)

@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -32,14 +34,14 @@ func TestAStateThatCannotBeIsCorruptAndNeverHalfRead(t *testing.T) {
 		"done and waiting":       func(s *saved) { s.Members[0].On, s.Members[0].Done = waiting, true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, err := complete(t, 3).Encode(epochOfTime)
+			b, err := complete(t, 3).encode(epochOfTime)
 			require.NoError(t, err)
-			_, err = Decode(b, epochOfTime)
+			_, err = decode(b, epochOfTime)
 			require.NoError(t, err)
 			var in saved
 			require.NoError(t, cbor.Unmarshal(b, &in))
 			spoil(&in)
-			s, err := Decode(pack(in), epochOfTime)
+			s, err := decode(pack(in), epochOfTime)
 			require.ErrorIs(t, err, ErrCorrupt)
 			require.Nil(t, s)
 		})
@@ -51,7 +53,7 @@ func FuzzDecode(f *testing.F) {
 	s, err := NewState(Config{Min: 1, Max: 2, LastCall: time.Second})
 	require.NoError(f, err)
 	add := func() {
-		b, err := s.Encode(epochOfTime)
+		b, err := s.encode(epochOfTime)
 		require.NoError(f, err)
 		f.Add(b)
 	}
@@ -65,16 +67,16 @@ func FuzzDecode(f *testing.F) {
 	s.Decide(Event{Kind: Close, ID: "b", Why: "enough"}, epochOfTime.Add(time.Second))
 	add()
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := Decode(b, epochOfTime)
+		s, err := decode(b, epochOfTime)
 		if err != nil {
 			require.ErrorIs(t, err, ErrCorrupt)
 			return
 		}
-		once, err := s.Encode(epochOfTime)
+		once, err := s.encode(epochOfTime)
 		require.NoError(t, err)
-		again, err := Decode(once, epochOfTime)
+		again, err := decode(once, epochOfTime)
 		require.NoError(t, err)
-		twice, err := again.Encode(epochOfTime)
+		twice, err := again.encode(epochOfTime)
 		require.NoError(t, err)
 		require.Equal(t, once, twice)
 		s.Decide(Event{Kind: Join, Node: Node{ID: "x", Addr: "h", Slots: 1}, Config: s.cfg}, epochOfTime.Add(time.Second))

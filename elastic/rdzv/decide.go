@@ -76,7 +76,7 @@ func (d *decision) join(n Node, cfg Config, past Past) {
 // arrive takes a node in that was not there.
 func (d *decision) arrive(n Node, cfg Config, past Past) {
 	err := n.validate()
-	if err == nil && len(d.members) >= MaxNodes {
+	if err == nil && len(d.members) >= maxNodes {
 		err = fmt.Errorf("%w: it has %d nodes already", ErrRefused, len(d.members))
 	}
 	if cfg, bad := cfg.Populate(); err == nil && (bad != nil || cfg != d.cfg) {
@@ -161,7 +161,8 @@ func (d *decision) stranger(id string) {
 	d.act(Action{Kind: Refuse, ID: id, Err: fmt.Errorf("%w: %s has to join again", ErrLost, clip(id))})
 }
 
-// fail spends a restart, or ends the job where none is left.
+// fail spends a restart, or ends the job where none is left. A worker that may have given up
+// because another was lost is restarted for that one's restart: once, as it is started anew then.
 func (d *decision) fail(m *member, e Event) {
 	what := fmt.Sprintf("worker %d of %s failed%s", e.Rank, m.ID, colon(e.Why))
 	switch {
@@ -173,22 +174,33 @@ func (d *decision) fail(m *member, e Event) {
 	case e.Round < d.round: // the place that it has got since starts it
 		d.act(Action{Kind: Place, ID: m.ID, Placement: m.place})
 		return
+	case d.cfg.Policy == ReplaceWorker && 0 < e.Since && e.Since <= d.restarts:
+		d.replaceWorker(m, e.Nth, what+" (it ran when another failed: the two count once)")
+		return
 	case d.restarts == d.cfg.MaxRestarts:
 		d.close(true, fmt.Sprintf("%s; %s", what, Spent(d.restarts)))
 		return
 	}
 	d.restarts++
 	m.fails = e.Nth
-	left := fmt.Sprintf("restart %d of %d", d.restarts, d.cfg.MaxRestarts)
-	d.note(m.ID, "%s: %s", left, what) // the end of a long text is cut
+	d.note(m.ID, "%s: %s", d.nthRestart(), what) // the end of a long text is cut
 	if d.cfg.Policy == RestartGroup {
-		d.openRound(left + ": " + what)
+		d.openRound(d.nthRestart() + ": " + what)
 		return
 	}
+	d.replaceWorker(m, e.Nth, what)
+}
+
+func (s *State) nthRestart() string {
+	return fmt.Sprintf("restart %d of %d", s.restarts, s.cfg.MaxRestarts)
+}
+
+// replaceWorker lets the node restart its nth worker that failed, in its place.
+func (d *decision) replaceWorker(m *member, nth int, what string) {
 	d.epoch++
-	m.place.Restarts = d.restarts
-	d.because("%s; %s, in its place", what, left)
-	d.act(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
+	m.fails, m.place.Restarts = nth, d.restarts
+	d.because("%s; %s, in its place", what, d.nthRestart())
+	d.act(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: nth, Why: what})
 }
 
 // Spent says for people that so many restarts, or none, were allowed.
@@ -439,8 +451,8 @@ func (d *decision) farewell(id string) Action {
 // somebody is lost.
 func (s *State) finishing() bool { return s.phase == Complete && s.done > 0 }
 
-// Forgive takes it that nobody could be heard until now.
-func (s *State) Forgive(now time.Time) {
+// forgive takes it that nobody could be heard until now.
+func (s *State) forgive(now time.Time) {
 	for _, m := range s.members {
 		m.lastSeen, m.awaited = now, false
 	}

@@ -87,7 +87,7 @@ func (s *State) restoreEnded(in []savedEnded, now time.Time) error {
 		return fmt.Errorf("%d nodes have ended, at most %d are kept", len(in), maxEnded)
 	}
 	for _, e := range in {
-		if !nameable(e.ID, maxID) || !nameable(e.Addr, maxAddr) || e.Rank < -1 || e.Rank >= MaxNodes || e.End < HasLeft || e.End > WasDone ||
+		if !nameable(e.ID, maxID) || !nameable(e.Addr, maxAddr) || e.Rank < -1 || e.Rank >= maxNodes || e.End < HasLeft || e.End > WasDone ||
 			len(e.Why) > maxText || e.Ago < 0 || !nameable(e.Heir, maxID) {
 			return fmt.Errorf("the end of node %q cannot be", clip(e.ID))
 		}

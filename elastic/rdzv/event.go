@@ -26,6 +26,7 @@ type Event struct {
 	Why    string // Leave, Fail, Close
 	Rank   int    // Fail: the worker's rank in the world
 	Round  int    // Fail: in which it was started
+	Since  int    // Fail: if the worker may have given up because another failed, 1 + the restarts of the job when it was started; else 0
 	Nth    int    // Fail: how many of its workers have failed with this one, so that it counts once however often it is told
 }
 
@@ -70,8 +71,8 @@ type Placement struct {
 	MaxRestarts  int
 }
 
-// Next is when a Tick may next decide something if nothing else happens; zero if never.
-func (s *State) Next() time.Time {
+// next is when a Tick may next decide something if nothing else happens; zero if never.
+func (s *State) next() time.Time {
 	if s.phase == Closed || len(s.members) == 0 {
 		return time.Time{}
 	}

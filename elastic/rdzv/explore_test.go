@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -324,7 +326,7 @@ func (w *table) markSeat(s *seat) []byte {
 		h.WriteString(w.withoutBeat(o.key, string(o.new)))
 	}
 	if s.state != nil {
-		blob, err := s.state.Encode(w.now)
+		blob, err := s.state.encode(w.now)
 		fmt.Fprintf(&h, "%s %v %d", blob, err, s.saved)
 	}
 	return h.Bytes()

@@ -110,7 +110,7 @@ func look(c context.Context, st store.Store, raw []byte) (View, error) {
 		return v, wrongVersion(in.V)
 	}
 	at := time.Now()
-	s, err := Decode(in.State, at)
+	s, err := decode(in.State, at)
 	if err != nil {
 		return v, err
 	}

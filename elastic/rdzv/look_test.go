@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -158,10 +160,10 @@ func TestOnlyTheLastOfThoseThatHaveGoneAreKept(t *testing.T) {
 		now = now.Add(time.Second)
 		s.Decide(Event{Kind: Leave, ID: id, Why: strings.Repeat("x", 3*maxText)}, now)
 	}
-	blob, err := s.Encode(now)
+	blob, err := s.encode(now)
 	require.NoError(t, err)
 	require.Less(t, len(blob), 2*maxEnded*maxText)
-	s, err = Decode(blob, now)
+	s, err = decode(blob, now)
 	require.NoError(t, err)
 	v := View{}.of(s, now)
 	require.Len(t, v.Ended, maxEnded)
@@ -173,9 +175,9 @@ func TestOnlyTheLastOfThoseThatHaveGoneAreKept(t *testing.T) {
 // seen is what somebody sees who looks at s after it was shown.
 func seen(t *testing.T, s *State, now time.Time) View {
 	s.noteLate(now)
-	blob, err := s.Encode(now)
+	blob, err := s.encode(now)
 	require.NoError(t, err)
-	shown, err := Decode(blob, now)
+	shown, err := decode(blob, now)
 	require.NoError(t, err)
 	return View{Summary: shown.Summary()}.of(shown, now)
 }
@@ -326,7 +328,7 @@ func FuzzLook(f *testing.F) {
 		s.Decide(Event{Kind: Join, Node: Node{ID: id, Slots: 1}, Config: cfg}, epochOfTime)
 	}
 	s.Decide(Event{Kind: Leave, ID: "a", Why: "so"}, epochOfTime.Add(time.Second))
-	blob, err := s.Encode(epochOfTime.Add(time.Minute))
+	blob, err := s.encode(epochOfTime.Add(time.Minute))
 	require.NoError(f, err)
 	f.Add(pack(bulletin{V: version, Term: 1, Summary: s.Summary()}), pack(lease{V: version, Term: 1, Leader: "b"}), pack(shown{V: version, Term: 1, State: blob}))
 	f.Add([]byte("{}"), []byte("x"), []byte(nil))

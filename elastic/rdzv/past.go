@@ -21,7 +21,7 @@ type Past struct {
 const maxPast = 1 << 40
 
 func (p Past) possible() bool {
-	return min(p.Rounds, p.Epoch, p.Rank, p.Restarts) >= 0 && max(p.Rounds, p.Epoch, p.Restarts) < maxPast && p.Rank < MaxNodes
+	return min(p.Rounds, p.Epoch, p.Rank, p.Restarts) >= 0 && max(p.Rounds, p.Epoch, p.Restarts) < maxPast && p.Rank < maxNodes
 }
 
 // recall takes what a member brings. Before the first round here is complete, those of the last one

@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -53,7 +55,7 @@ func TestWhoeverIsLeftWhenTheStoreHasLostAllGoesOnInALaterRound(t *testing.T) {
 						for left.place.Round < lives[dead].place.Round {
 							left.take(t, isPlaced)
 						}
-						left.r.Fail(left.place.Round, left.place.First, 1, "exit code 7")
+						left.r.Fail(left.place.Round, left.place.First, 1, 0, "exit code 7")
 						left.take(t, func(a Action) bool { return a.Kind == Restart })
 						synctest.Wait()
 						lives[dead].kill()
@@ -106,9 +108,9 @@ func TestThoseWhoAreLeftAreTheSourceOfTheFirstRoundAndKeepTheirRanks(t *testing.
 	join("late", Past{Rounds: 20, Epoch: 30, Rank: 1})
 	require.Equal(t, 6, s.round)
 	later := epochOfTime.Add(time.Second)
-	b, err := s.Encode(later)
+	b, err := s.encode(later)
 	require.NoError(t, err)
-	s, err = Decode(b, later)
+	s, err = decode(b, later)
 	require.NoError(t, err)
 	s.Decide(Event{}, later.Add(time.Second))
 	p := s.members["late"].place
@@ -145,7 +147,7 @@ func TestTwoNodesThatBringOneRankGetOneEach(t *testing.T) {
 
 func TestAPastThatCannotBeIsNotRead(t *testing.T) {
 	node := Node{ID: "N0", Addr: "h", Slots: 1}
-	for _, bad := range []Past{{Rounds: -1}, {Epoch: -1}, {Rank: -1}, {Restarts: -1}, {Rounds: maxPast}, {Epoch: maxPast}, {Restarts: maxPast}, {Rank: MaxNodes}} {
+	for _, bad := range []Past{{Rounds: -1}, {Epoch: -1}, {Rank: -1}, {Restarts: -1}, {Rounds: maxPast}, {Epoch: maxPast}, {Restarts: maxPast}, {Rank: maxNodes}} {
 		_, err := readMessage(pack(message{V: version, Event: Event{Kind: Join, ID: "N0", Node: node, Past: bad}}))
 		require.ErrorIs(t, err, ErrCorrupt)
 	}

@@ -242,14 +242,14 @@ func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
 	if value == nil {
 		return p.elect(), nil
 	}
-	s, err := Decode(value, now)
+	s, err := decode(value, now)
 	if err != nil {
 		return nil, fmt.Errorf("state %d.%d: %w", p.lease.From, p.lease.Seq, err)
 	}
 	if s.cfg != p.cfg {
 		return nil, s.cfg.differs(p.cfg)
 	}
-	s.Forgive(now)
+	s.forgive(now)
 	if p.beat.Term > 0 { // the state is of its last commit, which may be long ago
 		s.elapse(p.beat.Age + now.Sub(p.beatAt) - s.age(now))
 	}
@@ -304,7 +304,7 @@ func (p *peer) commit(now time.Time) []op {
 	if p.state.told() == p.saved && (p.state.done == p.savedDone || now.Before(p.due)) {
 		return p.answers(now)
 	}
-	blob, err := p.state.Encode(now)
+	blob, err := p.state.encode(now)
 	if err != nil {
 		p.reasons = append(p.reasons, err.Error())
 		return nil
@@ -363,7 +363,7 @@ func (p *peer) show(now time.Time) []op {
 		return nil
 	}
 	p.shown, p.showDue = p.state.looks, now.Add(p.cfg.Silence/6)
-	blob, err := p.state.Encode(now)
+	blob, err := p.state.encode(now)
 	if err != nil || len(blob) > maxShown {
 		return []op{{kind: opDelete, key: keyShown}}
 	}
@@ -500,7 +500,7 @@ func (p *peer) nextTick() time.Time {
 	}
 	switch {
 	case p.role == leading:
-		sooner(p.state.Next())
+		sooner(p.state.next())
 		sooner(p.due)
 	case p.role == following && !p.over:
 		sooner(p.heard.Add(p.patience() + 1))
@@ -513,7 +513,7 @@ func (p *peer) nextTick() time.Time {
 func (p *peer) forgive(now time.Time) {
 	p.heard = now
 	if p.state != nil {
-		p.state.Forgive(now)
+		p.state.forgive(now)
 	}
 }
 
@@ -538,7 +538,7 @@ func (p *peer) quit(why string, now time.Time) []op {
 		p.decide(leave, now)
 	}
 	p.over = true
-	blob, err := p.state.Encode(now)
+	blob, err := p.state.encode(now)
 	if err != nil {
 		p.reasons = append(p.reasons, err.Error())
 		return nil

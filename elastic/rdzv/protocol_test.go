@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -85,7 +87,7 @@ func TestALeaderIsNotMovedByALateWordOfTheOneBefore(t *testing.T) {
 	p, o := elected(t, k)
 	s, err := NewState(p.cfg)
 	require.NoError(t, err)
-	blob, err := s.Encode(epochOfTime)
+	blob, err := s.encode(epochOfTime)
 	require.NoError(t, err)
 	_, err = p.result(o, blob, epochOfTime)
 	require.NoError(t, err)

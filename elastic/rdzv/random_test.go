@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -146,7 +148,7 @@ func (w *world) check() {
 		require.Zero(w.t, counts[redundant], "nobody is redundant while there is room\n%v", w.log)
 		require.True(w.t, counts[participating] < w.cfg.Max || w.s.awaited > 0, "it waits for nobody\n%v", w.log)
 	}
-	if next := w.s.Next(); w.s.phase != Closed && len(w.s.members) > 0 {
+	if next := w.s.next(); w.s.phase != Closed && len(w.s.members) > 0 {
 		require.True(w.t, next.After(w.now), "a tick that is due decides nothing\n%v", w.log)
 	}
 }
@@ -162,7 +164,7 @@ func (w *world) pass(d time.Duration) {
 				step = due
 			}
 		}
-		if next := w.s.Next(); !next.IsZero() && next.Before(step) {
+		if next := w.s.next(); !next.IsZero() && next.Before(step) {
 			step = next
 		}
 		if step.After(end) {
@@ -227,11 +229,11 @@ func (w *world) step() {
 
 // takeOver replaces the leader by one that has read what the last one wrote.
 func (w *world) takeOver() {
-	b, err := w.s.Encode(w.now)
+	b, err := w.s.encode(w.now)
 	require.NoError(w.t, err)
-	s, err := Decode(b, w.now)
+	s, err := decode(b, w.now)
 	require.NoError(w.t, err, "%v", w.log)
-	again, err := s.Encode(w.now)
+	again, err := s.encode(w.now)
 	require.NoError(w.t, err)
 	require.Equal(w.t, b, again)
 	require.Equal(w.t, w.s.Summary(), s.Summary())

@@ -68,9 +68,11 @@ func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Lo
 }
 
 // Fail tells that a worker of this node has failed in a round, the nth that did, and asks for leave
-// to restart it: the answer is Restart, a Place in a new round, or Finished.
-func (r *Rendezvous) Fail(round, rank, nth int, why string) {
-	r.want(Event{Kind: Fail, Round: round, Rank: rank, Nth: nth, Why: why})
+// to restart it: the answer is Restart, a Place in a new round, or Finished. since is 0 unless the
+// worker may have given up because another was lost: then it is 1 more than the job's restarts when
+// it was started, and a loss that was counted since is not counted again.
+func (r *Rendezvous) Fail(round, rank, nth, since int, why string) {
+	r.want(Event{Kind: Fail, Round: round, Rank: rank, Nth: nth, Since: since, Why: why})
 }
 
 // Done tells that all workers of this node have ended well. The rendezvous is Finished when this is

@@ -258,12 +258,12 @@ func TestFailedWorkersAreReplacedUntilTheJobsBudgetIsSpentAndThenAllHearWhy(t *t
 		a.take(t, isPlaced)
 		b.take(t, isPlaced)
 		restart := func(x Action) bool { return x.Kind == Restart }
-		a.r.Fail(0, 1, 1, "exit code 3")
+		a.r.Fail(0, 1, 1, 0, "exit code 3")
 		a.take(t, restart)
-		b.r.Fail(0, 2, 1, "killed")
+		b.r.Fail(0, 2, 1, 0, "killed")
 		b.take(t, restart)
 		require.Equal(t, 2, b.last.Placement.Restarts)
-		a.r.Fail(0, 1, 2, "exit code 3")
+		a.r.Fail(0, 1, 2, 0, "exit code 3")
 		for _, l := range []*life{a, b} {
 			l.take(t, func(x Action) bool { return x.Kind == Finished })
 			require.ErrorIs(t, l.last.Err, ErrClosed)

@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -22,7 +24,7 @@ func TestAFailureWhileARoundGathersCostsNothingOnceThereIsAPlace(t *testing.T) {
 				b.take(t, isPlaced)
 				leave(t, b)
 				time.Sleep(time.Second)
-				a.r.Fail(0, 0, 1, "exit code 7")
+				a.r.Fail(0, 0, 1, 0, "exit code 7")
 				time.Sleep(time.Second)
 				c := begin(t, st, cfg, 2)
 				a.take(t, isPlaced)
@@ -38,7 +40,7 @@ func TestAFailureWhileARoundGathersCostsNothingOnceThereIsAPlace(t *testing.T) {
 				require.Equal(t, 0, sum.Restarts)
 				require.Equal(t, epoch, sum.Epoch)
 				if cfg.MaxRestarts > 0 { // the next one is counted
-					a.r.Fail(1, 0, 2, "exit code 7")
+					a.r.Fail(1, 0, 2, 0, "exit code 7")
 					a.take(t, func(x Action) bool { return x.Kind == Restart || x.Kind == Place })
 					require.Equal(t, 1, a.last.Placement.Restarts)
 				}
@@ -71,6 +73,43 @@ func TestAFailureThatIsToldAfterThePlaceThatSettlesItIsNotCounted(t *testing.T) 
 		actions, _ = s.Decide(Event{Kind: Fail, ID: "a", Nth: 2, Round: 1, Why: "exit code 7"}, epochOfTime)
 		require.Equal(t, Finished, actions[0].Kind)
 	}
+}
+
+// Worker 0 of a fails. Those that ran beside it and cannot go on without it fail, too, and more
+// than one of them on more than one node. That is one loss.
+func TestALostWorkerCostsOneRestartHoweverManyGiveUpOnIt(t *testing.T) {
+	s, err := NewState(Config{Min: 2, LastCall: -1, MaxRestarts: 2})
+	require.NoError(t, err)
+	for _, id := range []string{"a", "b"} {
+		s.Decide(Event{Kind: Join, Node: Node{ID: id, Addr: "h", Slots: 2}, Config: s.cfg}, epochOfTime)
+	}
+	fail := func(id string, rank, nth, since int) Action {
+		actions, why := s.Decide(Event{Kind: Fail, ID: id, Rank: rank, Nth: nth, Since: since, Why: "exit code 7"}, epochOfTime)
+		require.NotEmpty(t, actions)
+		if len(actions) == 1 {
+			require.Equal(t, s.restarts, actions[0].Placement.Restarts, why)
+		}
+		return actions[0]
+	}
+	require.Equal(t, Restart, fail("a", 0, 1, 1).Kind)
+	require.Equal(t, 1, s.restarts)
+	require.Equal(t, Restart, fail("a", 1, 2, 1).Kind)
+	require.Equal(t, Restart, fail("b", 2, 1, 1).Kind)
+	told := s.told()
+	blob, err := s.encode(epochOfTime)
+	require.NoError(t, err)
+	s, err = decode(blob, epochOfTime)
+	require.NoError(t, err)
+	require.Equal(t, told, s.told())
+	require.Equal(t, Restart, fail("b", 3, 2, 1).Kind, "also as the next leader has it")
+	require.Greater(t, s.told(), told, "which writes it down")
+	require.Equal(t, 1, s.restarts)
+
+	require.Equal(t, Restart, fail("b", 3, 3, 2).Kind)
+	require.Equal(t, 2, s.restarts, "it was started after that loss: this is another")
+	require.Equal(t, Restart, fail("a", 0, 3, 2).Kind)
+	require.Equal(t, 2, s.restarts)
+	require.Equal(t, Finished, fail("a", 1, 4, 0).Kind, "one that hears of its places need not give up")
 }
 
 func TestANodeThatHasAPlaceComingAsksForNoRestart(t *testing.T) {

@@ -85,8 +85,8 @@ func (p Policy) String() string {
 	return "worker"
 }
 
-// MaxNodes bounds a rendezvous.
-const MaxNodes = 1 << 16
+// maxNodes bounds a rendezvous.
+const maxNodes = 1 << 16
 
 // Populate fills in the defaults and reports all that is wrong, in one error that matches
 // ErrInvalid.
@@ -107,8 +107,8 @@ func (cfg Config) Populate() (Config, error) {
 	if cfg.Min < 1 {
 		bad("the minimum number of nodes (%d) must be greater than zero", cfg.Min)
 	}
-	if cfg.Max < cfg.Min || cfg.Max > MaxNodes {
-		bad("the maximum number of nodes (%d) must be greater than or equal to the minimum number of nodes (%d), and at most %d", cfg.Max, cfg.Min, MaxNodes)
+	if cfg.Max < cfg.Min || cfg.Max > maxNodes {
+		bad("the maximum number of nodes (%d) must be greater than or equal to the minimum number of nodes (%d), and at most %d", cfg.Max, cfg.Min, maxNodes)
 	}
 	if cfg.JoinTimeout < 0 {
 		bad("the join timeout (%v) must be positive", cfg.JoinTimeout)
@@ -155,8 +155,8 @@ func (n Node) validate() error {
 		return fmt.Errorf("%w: a role has at most %d printable bytes, not %q", ErrRefused, maxRole, clip(n.Role))
 	case n.Slots < 1 || n.Slots > maxSlots:
 		return fmt.Errorf("%w: a node runs 1 to %d workers, not %d", ErrRefused, maxSlots, n.Slots)
-	case n.Want < 0 || n.Want > MaxNodes:
-		return fmt.Errorf("%w: a node rank is 0 to %d, not %d", ErrRefused, MaxNodes-1, n.Want-1)
+	case n.Want < 0 || n.Want > maxNodes:
+		return fmt.Errorf("%w: a node rank is 0 to %d, not %d", ErrRefused, maxNodes-1, n.Want-1)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ type member struct {
 	expires  time.Time // when its wait for a round ends; zero once it was placed, and while it is redundant
 }
 
-// State is the rendezvous of one job. NewState makes one; Decode reads one.
+// State is the rendezvous of one job. NewState makes one.
 type State struct {
 	cfg      Config
 	round    int // number of the round that is gathering or complete, from 0

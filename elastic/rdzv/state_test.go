@@ -1,3 +1,5 @@
+//go:build !race
+
 package rdzv
 
 import (
@@ -48,7 +50,7 @@ func complete(t *testing.T, n int) *State {
 // The limits are those that torch's test has for its own.
 func TestTheSizeOfAnEncodedStateIsWithinTorchsLimits(t *testing.T) {
 	for n, limit := range map[int]int{10: 2 << 10, 100: 16 << 10, 1000: 160 << 10, 10_000: 1600 << 10} {
-		b, err := complete(t, n).Encode(epochOfTime)
+		b, err := complete(t, n).encode(epochOfTime)
 		require.NoError(t, err)
 		require.Less(t, len(b), limit, "%d nodes", n)
 	}
@@ -58,7 +60,7 @@ func TestWhoIsSilentForExactlyAsLongAsItMayBeIsKept(t *testing.T) {
 	s := complete(t, 2)
 	s.Decide(Event{Kind: Tick}, epochOfTime.Add(s.cfg.Silence))
 	require.Equal(t, 2, s.Summary().Nodes)
-	require.Equal(t, epochOfTime.Add(s.cfg.Silence+1), s.Next())
+	require.Equal(t, epochOfTime.Add(s.cfg.Silence+1), s.next())
 	s.Decide(Event{Kind: Tick}, epochOfTime.Add(s.cfg.Silence+1))
 	require.Equal(t, 0, s.Summary().Nodes)
 	require.Equal(t, 1, s.Summary().Round)

@@ -27,7 +27,7 @@ func TestAFailureIsHandledWhateverItsTextIs(t *testing.T) {
 				a.take(t, isPlaced)
 				b.take(t, isPlaced)
 				for _, l := range []*life{a, b} { // one of them leads
-					l.r.Fail(0, 0, 1, why)
+					l.r.Fail(0, 0, 1, 0, why)
 					l.take(t, func(x Action) bool { return x.Kind == Restart || x.Kind == Finished })
 					require.True(t, utf8.ValidString(l.last.Why))
 				}

@@ -166,7 +166,7 @@ func readMessage(b []byte) (Event, error) {
 		return m.Event, err
 	case m.V != version:
 		return m.Event, wrongVersion(m.V)
-	case m.Event.Kind <= Tick || m.Event.Kind > Close || !nameable(m.Event.ID, maxID) || m.Event.Nth < 0 || m.Event.Round < 0 || !m.Event.Past.possible():
+	case m.Event.Kind <= Tick || m.Event.Kind > Close || !nameable(m.Event.ID, maxID) || m.Event.Nth < 0 || m.Event.Since < 0 || m.Event.Round < 0 || !m.Event.Past.possible():
 		return m.Event, impossible("message", m.Event)
 	}
 	m.Event.Why = cut(m.Event.Why)
@@ -184,8 +184,8 @@ func readAnswer(b []byte) (answer, error) {
 		return a, fmt.Errorf("%w: an impossible answer", ErrCorrupt)
 	}
 	if p := a.Placement; a.Kind == Place || a.Kind == Restart {
-		if p.Nodes < 1 || p.Nodes > MaxNodes || p.Rank < 0 || p.Rank >= p.Nodes || p.Slots < 1 || p.Slots > maxSlots ||
-			p.First < 0 || p.First+p.Slots > p.World || p.World > MaxNodes*maxSlots || p.Source < -1 || p.Source >= p.Nodes || !nameable(p.MasterAddr, maxAddr) {
+		if p.Nodes < 1 || p.Nodes > maxNodes || p.Rank < 0 || p.Rank >= p.Nodes || p.Slots < 1 || p.Slots > maxSlots ||
+			p.First < 0 || p.First+p.Slots > p.World || p.World > maxNodes*maxSlots || p.Source < -1 || p.Source >= p.Nodes || !nameable(p.MasterAddr, maxAddr) {
 			return a, impossible("place", p)
 		}
 	}

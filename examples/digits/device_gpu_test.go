@@ -11,7 +11,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/fakecuda"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -28,9 +28,9 @@ func TestTheModelTrainsThroughTheDriverAsOnTheCPU(t *testing.T) {
 		require.Contains(t, string(out), "--- PASS: "+t.Name())
 		return
 	}
-	lib, err := fake.Open(t.TempDir())
+	lib, err := fakecuda.Open(t.TempDir())
 	require.NoError(t, err)
-	lib.Use(fake.Interpreter())
+	lib.Use(fakecuda.Interpreter())
 	driver, err := native.Open(0)
 	require.NoError(t, err)
 	d, err := gpu.On(driver, device.CUDA(0))

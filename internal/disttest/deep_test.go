@@ -135,7 +135,7 @@ func TestWhenEverySecondWorkerDiesTheBackwardsOfTheOthersFailAndNameThem(t *test
 		for _, i := range []int{0, 2} {
 			require.ErrorIs(t, errs[i], ctx.ErrPeerLost)
 			require.ErrorContains(t, errs[i], name(i+1))
-			requireFailure(t, errs[i], name(i))
+			requireFailure(t, errs[i], name(i+1))
 		}
 		time.Sleep(10 * time.Second) // of the bubble: the dead ones' passes are gone from the others
 		for _, i := range []int{0, 2} {

@@ -104,7 +104,7 @@ func line() int {
 	return l
 }
 
-// requireFailure gives the failure that an error is, which began on a worker.
+// requireFailure gives the failure that an error is, which began on a worker, or with its loss.
 func requireFailure(t *testing.T, err error, worker string) *ctx.Failure {
 	t.Helper()
 	var f *ctx.Failure

@@ -131,6 +131,11 @@ func unary(i kernels.Unary, x float64) float64 {
 			return x
 		}
 		return math.Log1p(math.Exp(x))
+	case kernels.Softsign:
+		if math.IsInf(x, 0) {
+			return math.Copysign(1, x)
+		}
+		return x / (1 + math.Abs(x))
 	}
 	panic(fmt.Sprint("no oracle for ", i))
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // OpenFile is os.OpenFile for a regular file, which may stand in a folder that others write to,
-// too.
+// too. A link to it is followed if this user or root made it.
 func OpenFile(path string, flag int) (*os.File, error) {
 	p, err := find(path, false)
 	if err != nil {

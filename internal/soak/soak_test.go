@@ -6,7 +6,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCasesAreNeverFewerThanAsked(t *testing.T) {
-	require.Equal(t, 7*factor, Cases(7))
-	require.GreaterOrEqual(t, factor, 1)
+func TestCasesAreNeverFewerThanAskedButUnderTheRaceDetector(t *testing.T) {
+	for _, n := range []int{0, 1, 7, few, few + 1, 4 * few, 5000} {
+		switch {
+		case of == 1:
+			require.Equal(t, n*times, Cases(n))
+		case n <= few:
+			require.Equal(t, n, Cases(n))
+		default:
+			require.GreaterOrEqual(t, Cases(n), max(few, n/of))
+			require.Less(t, Cases(n), n)
+		}
+	}
 }

@@ -71,11 +71,11 @@ func evaluate(e ast.Expr) constant.Value {
 
 // rooms are the folders whose large constants are all looked at: what computes values and what
 // carries them.
-var rooms = []string{"autodiff", "kernels", "device", "transport", "ctx", "rpc"}
+var rooms = []string{"autodiff", "kernels", "device", "transport", "ctx", "rpc", "collective"}
 
 // beside are folders in the rooms that hold no such code: what tests use, generated code, and
 // drivers and interpreters of GPUs, which are beneath the kernels.
-var beside = []string{"kernels/cpu/internal/vec", "device/cuda", "transport/internal/transporttest", "transport/simnet", "ctx/passgraph", "rpc/trace"}
+var beside = []string{"device/cuda", "transport/internal/transporttest", "transport/simnet", "ctx/passgraph", "rpc/trace"}
 
 const root = "../.."
 

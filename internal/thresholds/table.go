@@ -10,7 +10,7 @@ func All() []Threshold {
 		{"autodiff/internal/program.smallView", 1 << 10, Elems, Programs | Passes},
 		{"autodiff/internal/program.manySums", 1 << 10, Elems, Programs | Passes},
 		{"device.SmallBytes", 64, Bytes, Programs},
-		{"device.SharedFrom", 64 << 10, Bytes, Programs | Messages | Calls},
+		{"device.SharedFrom", 64 << 10, Bytes, Programs | Messages | Calls | Groups},
 		{"kernels/cpu/internal/elementwise.small", 16 << 10, Elems, Programs | Kernels},
 		{"kernels/cpu/internal/parallel.Grain", 1 << 14, Elems, Programs | Kernels},
 
@@ -57,10 +57,17 @@ func All() []Threshold {
 		{"kernels/gpu/internal/gen.foldBlocks", 1024, Extent, GPU},
 		{"kernels/gpu.ownBuffer", 16 << 20, Bytes, Lowered},
 
+		// Arrays of groups.
+		{"collective/internal/fold.block", 2048, Elems, Groups},
+		{"collective.small", 32 << 10, Bytes, Groups},
+		{"collective.smallNear", 1 << 20, Bytes, Sums},
+		{"collective.smallPair", 4 << 20, Bytes, Sums},
+		{"collective.inlined", 16 << 10, Bytes, Groups},
+		{"collective.pagedFrom", 128 << 10, Bytes, Sums},
+
 		// Tensors in messages.
 		{"ctx.heavy", 64 << 10, Bytes, Calls},
 		{"device.copyBytes", 4 << 20, Bytes, Messages},
-		{"transport/internal/mux.keepPiece", 1 << 10, Bytes, Messages},
 		{"transport/internal/mux.inlineMax", 4 << 10, Bytes, Messages},
 		{"transport/internal/wire.smallTensor", 8 << 10, Bytes, Messages | Calls},
 		{"transport/internal/mux.InlineQUIC", 16 << 10, Bytes, Messages | Calls},

@@ -12,7 +12,7 @@ const (
 )
 
 // Suite is the random tests that draw around a threshold.
-type Suite uint8
+type Suite uint16
 
 // The suites. A threshold may be in several.
 const (
@@ -23,6 +23,8 @@ const (
 	Messages                   // tensors in messages, between processes or simulated hosts
 	Calls                      // between workers, with their gradients
 	Lowered                    // what no test can reach on an interpreter: tests set it lower, and draw around that
+	Groups                     // arrays of groups' operations
+	Sums                       // those that all members sum, of some MiB
 )
 
 // Threshold is a constant of the code: beyond it, or from it on, the code takes another way.

@@ -5,12 +5,12 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/blas"
 	"github.com/weft-project/weft/kernels/cpu/internal/finite"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 	"github.com/weft-project/weft/kernels/cpu/internal/scratch"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // attention is what both directions share. Some rows of queries at a time meet all keys that they

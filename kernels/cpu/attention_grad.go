@@ -2,11 +2,11 @@ package cpu
 
 import (
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/blas"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 	"github.com/weft-project/weft/kernels/cpu/internal/scratch"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // attentionBackward computes the probabilities again, a block of queries at a time, and adds up the

@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/blas"
 	"github.com/weft-project/weft/kernels/cpu/internal/elementwise"
 	"github.com/weft-project/weft/kernels/cpu/internal/images"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // compile chooses the body of an instruction for operands that Infer has accepted.

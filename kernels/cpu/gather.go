@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 	"github.com/weft-project/weft/kernels/cpu/internal/scratch"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // idList reads ids of either dtype, without a copy.

@@ -1,9 +1,9 @@
 package cpu
 
 import (
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels/cpu/internal/blas"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // BLAS tells what computes matrix products ("openblas", "go" for this module's own kernels on

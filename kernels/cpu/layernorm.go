@@ -4,10 +4,10 @@ import (
 	"math"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 	"github.com/weft-project/weft/kernels/cpu/internal/scratch"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // norms are the bodies of what normalises rows.

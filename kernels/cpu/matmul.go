@@ -4,12 +4,12 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/blas"
 	"github.com/weft-project/weft/kernels/cpu/internal/elementwise"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 	"github.com/weft-project/weft/kernels/cpu/internal/scratch"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // matMulBody multiplies operands that are read by views, nil for those that are contiguous.

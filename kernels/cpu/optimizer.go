@@ -5,9 +5,9 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // updateArgs are an update's operands and results; state that the rule does not keep is nil. Each

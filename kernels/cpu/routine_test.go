@@ -62,7 +62,7 @@ func TestARoutineSeesNoByteBeyondItsPlaces(t *testing.T) {
 
 func TestARoutineRefusesToWriteWhatIsReadOnly(t *testing.T) {
 	r, _ := chain(t, 1)
-	foreign := device.Foreign(make([]byte, 16), func() {})
+	foreign := device.Foreign(make([]byte, 16), nil, func() {})
 	require.ErrorIs(t, r.Run([]*device.Buffer{foreign}), device.ErrReadOnly)
 	require.NoError(t, foreign.Release())
 }

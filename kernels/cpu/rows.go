@@ -3,9 +3,9 @@ package cpu
 import (
 	"sync"
 
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // rowMemory is the operands and results of an update of one row; no update has more.

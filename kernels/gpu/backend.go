@@ -11,13 +11,14 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/gate"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
 // backend is a [kernels.Backend] for one GPU.
 type backend struct {
-	gpu    *cuda.GPU
+	gpu    *gpumem.GPU
 	dev    *device.Accelerator
 	cfg    Config
 	faults faults
@@ -42,7 +43,7 @@ type funcKey struct {
 	shared       int
 }
 
-func newBackend(g *cuda.GPU, c Config) *backend {
+func newBackend(g *gpumem.GPU, c Config) *backend {
 	b := &backend{gpu: g, cfg: c, images: map[string]cuda.Module{}, funcs: map[funcKey]cuda.Func{}}
 	b.made.gpu = g
 	b.graphs.gpu, b.graphs.tally = g, &b.tally

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -35,7 +36,7 @@ type Config struct {
 // ErrConfig is wrapped by what On says of its arguments.
 var ErrConfig = errors.New("not a GPU's configuration")
 
-// mostStreams is as many as [cuda.Config] takes.
+// mostStreams is as many as [gpumem.Config] takes.
 const mostStreams = 8
 
 // check says all that is wrong with a configuration and a driver.
@@ -69,7 +70,7 @@ func (c Config) On(d cuda.Driver, id device.ID) (*device.Accelerator, error) {
 	if err := c.check(d); err != nil {
 		return nil, err
 	}
-	g, err := cuda.Config{Streams: c.Streams}.NewGPU(d)
+	g, err := gpumem.Config{Streams: c.Streams}.NewGPU(d)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func (c Config) On(d cuda.Driver, id device.ID) (*device.Accelerator, error) {
 
 // memory is a GPU's that comes with what computes on it.
 type memory struct {
-	*cuda.GPU
+	*gpumem.GPU
 	backend *backend
 }
 

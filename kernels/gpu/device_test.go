@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/ptx"
 )
 
@@ -34,6 +35,6 @@ func TestAllThatIsWrongWithAGPUsConfigurationIsSaidAtOnce(t *testing.T) {
 	d, err := Config{Precision: BF16, Pooled: 1, Streams: mostStreams}.On(m, device.CUDA(0))
 	require.NoError(t, err, "the driver is as it was")
 	require.NoError(t, d.Close())
-	_, err = cuda.Config{Streams: mostStreams + 1}.NewGPU(ptx.New(ptx.Config{}))
+	_, err = gpumem.Config{Streams: mostStreams + 1}.NewGPU(ptx.New(ptx.Config{}))
 	require.Error(t, err, "it takes more, and so may we")
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/site"
 	"github.com/weft-project/weft/kernels"
 )
@@ -133,7 +133,7 @@ func (f *faults) lines(code uint64) (at []string) {
 
 // Explain is the error of a fault, as if the instruction had found it on the host, and where the
 // user asked for that.
-func (f *faults) Explain(x cuda.Fault) error {
+func (f *faults) Explain(x gpumem.Fault) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	called := ""
@@ -144,7 +144,7 @@ func (f *faults) Explain(x cuda.Fault) error {
 }
 
 // cause is the error without who asked.
-func (f *faults) cause(x cuda.Fault) error {
+func (f *faults) cause(x gpumem.Fault) error {
 	index := &kernels.IndexError{Instr: "an instruction", ID: x.Value, At: int(x.At), N: int(x.N)}
 	if x.Code == 0 || x.Code > uint64(len(f.at)) {
 		return index

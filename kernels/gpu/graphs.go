@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 // is not recorded. They are replayed on the stream of the run. A graph is for one set of addresses:
 // so two replays of it write the same memory, and the GPU orders them.
 type graphs struct {
-	gpu   *cuda.GPU
+	gpu   *gpumem.GPU
 	tally *tally
 
 	mu     sync.Mutex

@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/kernels/gpu/internal/gen"
 )
 
@@ -25,7 +26,7 @@ type module struct{ cuda.Module }
 
 // made are the generated kernels that are loaded, by their text.
 type made struct {
-	gpu *cuda.GPU
+	gpu *gpumem.GPU
 
 	mu     sync.Mutex
 	byBody map[string]madeKernel

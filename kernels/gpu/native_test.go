@@ -9,7 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/fakecuda"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels/gpu"
 )
@@ -17,9 +17,9 @@ import (
 // The same text, by way of the driver's calls, over a driver that is fake. With the race detector
 // this takes minutes, and a training step of examples/digits stands for it.
 func TestEveryInstructionAgreesWithItsDefinitionThroughTheDriver(t *testing.T) {
-	lib, err := fake.Open(t.TempDir())
+	lib, err := fakecuda.Open(t.TempDir())
 	require.NoError(t, err)
-	lib.Use(fake.Interpreter())
+	lib.Use(fakecuda.Interpreter())
 	driver, err := native.Open(0)
 	require.NoError(t, err)
 	d, err := gpu.On(driver, device.CUDA(0))

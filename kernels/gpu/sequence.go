@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 )
 
 // sequence is launches over some buffers, in order. Runs at once have frames of their own.
@@ -25,7 +26,7 @@ type sequence struct {
 	asked    *asked // nil where nothing can meet a bad index
 	codes    []int  // where among the arguments the codes are that kernels report under
 	heeds    []int  // and the flags that they heed
-	use      cuda.Use
+	use      gpumem.Use
 
 	workspace bool                      // some of the scratch is a library's
 	lean      func() (*sequence, error) // the same without that
@@ -46,12 +47,12 @@ type frame struct {
 	flag  uint8
 }
 
-var _ cuda.Work = (*frame)(nil)
+var _ gpumem.Work = (*frame)(nil)
 
-// Flag is [cuda.Work]'s.
+// Flag is [gpumem.Work]'s.
 func (f *frame) Flag() uint8 { return f.flag }
 
-// Submit is [cuda.Work]'s. A graph has its flag for good.
+// Submit is [gpumem.Work]'s. A graph has its flag for good.
 func (f *frame) Submit(s cuda.Stream, heed uint64) error {
 	if f.graph != nil {
 		return s.Replay(f.graph)
@@ -174,8 +175,8 @@ func (s *builder) appendCode(c *code, outs, ins []spot, fault uint64) {
 	for _, o := range outs {
 		s.copies.wrote(o)
 	}
-	s.uses(outs, cuda.Write)
-	s.uses(ins, cuda.Read)
+	s.uses(outs, gpumem.Write)
+	s.uses(ins, gpumem.Read)
 	for k, at := range c.old {
 		s.steps(outs[k].buf, ins[at].buf)
 	}
@@ -184,7 +185,7 @@ func (s *builder) appendCode(c *code, outs, ins []spot, fault uint64) {
 // steps notes that a buffer is stepped, and where the value before is.
 func (s *builder) steps(buf, old int) {
 	s.use.Steps = true
-	s.use.Access[buf] |= cuda.Stepped
+	s.use.Access[buf] |= gpumem.Stepped
 	for len(s.use.Old) <= buf {
 		s.use.Old = append(s.use.Old, 0)
 	}
@@ -192,7 +193,7 @@ func (s *builder) steps(buf, old int) {
 }
 
 // uses notes what happens to the buffers of results or operands.
-func (s *builder) uses(at []spot, a cuda.Access) {
+func (s *builder) uses(at []spot, a gpumem.Access) {
 	for _, x := range at {
 		for len(s.use.Access) <= x.buf {
 			s.use.Access = append(s.use.Access, 0)

@@ -41,12 +41,12 @@ func space(t testing.TB) Config {
 }
 
 // dial makes a store that is closed when t ends.
-func dial(t testing.TB, cfg Config) *Store {
+func dial(t testing.TB, cfg Config) *etcdStore {
 	t.Helper()
 	c, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	s, err := Dial(c, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
+	return s.(*etcdStore)
 }

@@ -63,7 +63,7 @@ func explain(err error) error {
 }
 
 // try does what may be repeated, until it succeeds, is refused, or the operation is over.
-func (s *Store) try(o *kv.Operation, f func(c context.Context) error) error {
+func (s *etcdStore) try(o *kv.Operation, f func(c context.Context) error) error {
 	last, err := persist(o.Context, f)
 	if err != nil && o.Context.Err() != nil {
 		return s.over(o, last)
@@ -95,7 +95,7 @@ func persist(c context.Context, f func(c context.Context) error) (last, err erro
 
 // pause waits before the next attempt, after n+1 have failed, longer each time; last is why, if it
 // is etcd's failure.
-func (s *Store) pause(o *kv.Operation, n int, last error) error {
+func (s *etcdStore) pause(o *kv.Operation, n int, last error) error {
 	if sleep(o.Context, backoff(n)) {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// bad is an etcd that lives in this process, knows what Store asks of it, and treats requests
+// bad is an etcd that lives in this process, knows what etcdStore asks of it, and treats requests
 // badly: some never arrive, of some the answer is lost, and some arrive later, after others that
 // were sent after them.
 type bad struct {
@@ -43,9 +43,9 @@ func newBad(seed uint64, loss float64) *bad {
 }
 
 // join makes a store on it.
-func (b *bad) join(prefix string) *Store {
+func (b *bad) join(prefix string) *etcdStore {
 	cfg := Config{Prefix: prefix}.withDefaults()
-	s := &Store{base: kv.NewSettings("a bad etcd", 0, cfg.Limits), cfg: cfg, names: layout(cfg.Prefix)}
+	s := &etcdStore{base: kv.NewSettings("a bad etcd", 0, cfg.Limits), cfg: cfg, names: layout(cfg.Prefix)}
 	s.receipts.asking = make(chan struct{}, 1)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.client = clientv3.NewCtxClient(context.Background())

@@ -12,7 +12,7 @@ import (
 // follow gives f the events of one or two spans, each in order, from revision rev on, until f says
 // that it has enough. It goes on over lost connections and members. An error is ErrCompacted, bare,
 // if the history is gone: then the caller reads again.
-func (s *Store) follow(o *kv.Operation, rev int64, f func(*clientv3.Event) bool, spans ...span) error {
+func (s *etcdStore) follow(o *kv.Operation, rev int64, f func(*clientv3.Event) bool, spans ...span) error {
 	err := s.events(o.Context, rev, f, spans...)
 	if o.Context.Err() != nil && err != nil {
 		return s.over(o, nil)
@@ -21,7 +21,7 @@ func (s *Store) follow(o *kv.Operation, rev int64, f func(*clientv3.Event) bool,
 }
 
 // events is follow for what is no operation. Where c is over its error says nothing.
-func (s *Store) events(c context.Context, rev int64, f func(*clientv3.Event) bool, spans ...span) error {
+func (s *etcdStore) events(c context.Context, rev int64, f func(*clientv3.Event) bool, spans ...span) error {
 	next := [2]int64{rev, rev}
 	for n := 0; ; n++ {
 		before := next
@@ -44,7 +44,7 @@ func (s *Store) events(c context.Context, rev int64, f func(*clientv3.Event) boo
 var errEnded = errors.New("the watch has ended")
 
 // stream does it until anything happens to the stream, and leaves in next from where to go on.
-func (s *Store) stream(c context.Context, next *[2]int64, f func(*clientv3.Event) bool, spans []span) error {
+func (s *etcdStore) stream(c context.Context, next *[2]int64, f func(*clientv3.Event) bool, spans []span) error {
 	// A member that has no leader says so, instead of being silent.
 	c, cancel := context.WithCancel(clientv3.WithRequireLeader(c))
 	defer cancel()

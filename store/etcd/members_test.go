@@ -21,7 +21,7 @@ import (
 type outage struct {
 	t    testing.TB
 	cl   *etcdtest.Cluster
-	ask  *Store // about the members
+	ask  *etcdStore // about the members
 	dead *etcdtest.Member
 }
 
@@ -133,7 +133,7 @@ func TestNothingAcknowledgedIsLostOrDoneTwiceWhileMembersAreKilled(t *testing.T)
 	}
 	added, pushed := make([]int, 2), 0
 	var set []string
-	for k, s := range []*Store{a, b} {
+	for k, s := range []*etcdStore{a, b} {
 		work(func(i int) error {
 			_, err := s.Add(c, "n", 1)
 			added[k] = i + 1
@@ -159,7 +159,7 @@ func TestNothingAcknowledgedIsLostOrDoneTwiceWhileMembersAreKilled(t *testing.T)
 			}
 		}
 	})
-	for _, s := range []*Store{a, b} {
+	for _, s := range []*etcdStore{a, b} {
 		wg.Go(func() {
 			if err := s.Wait(c, "end", "end too"); err != nil {
 				t.Error(err)

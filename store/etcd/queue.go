@@ -15,7 +15,7 @@ import (
 
 // Push implements store.Store. What is pushed gets the queue's next number, by which it lies in
 // order.
-func (s *Store) Push(c context.Context, key string, value []byte) error {
+func (s *etcdStore) Push(c context.Context, key string, value []byte) error {
 	o, err := s.begin(c, "push", key)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func number(at kept) (uint64, error) {
 }
 
 // Pop implements store.Store.
-func (s *Store) Pop(c context.Context, key string) ([]byte, error) {
+func (s *etcdStore) Pop(c context.Context, key string) ([]byte, error) {
 	o, err := s.begin(c, "pop", key)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (s *Store) Pop(c context.Context, key string) ([]byte, error) {
 }
 
 // TryPop implements store.Store.
-func (s *Store) TryPop(c context.Context, key string) (value []byte, ok bool, err error) {
+func (s *etcdStore) TryPop(c context.Context, key string) (value []byte, ok bool, err error) {
 	o, err := s.begin(c, "pop", key)
 	if err != nil {
 		return nil, false, err
@@ -89,7 +89,7 @@ func (s *Store) TryPop(c context.Context, key string) (value []byte, ok bool, er
 }
 
 // pop takes the first, or says at which revision there was none.
-func (s *Store) pop(o *kv.Operation, key string) (value []byte, ok bool, rev int64, err error) {
+func (s *etcdStore) pop(o *kv.Operation, key string) (value []byte, ok bool, rev int64, err error) {
 	items := s.names.items(key)
 	got, err := s.one(o, items, clientv3.WithFirstKey()...)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Store) pop(o *kv.Operation, key string) (value []byte, ok bool, rev int
 }
 
 // Len implements store.Store.
-func (s *Store) Len(c context.Context, key string) (int64, error) {
+func (s *etcdStore) Len(c context.Context, key string) (int64, error) {
 	o, err := s.begin(c, "len", key)
 	if err != nil {
 		return 0, err

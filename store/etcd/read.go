@@ -37,7 +37,7 @@ const opsMost = 128
 
 // look makes n reads at one revision, which it returns; if the history that it needs is compacted
 // it begins again.
-func (s *Store) look(o *kv.Operation, n int, read func(i int, opts ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
+func (s *etcdStore) look(o *kv.Operation, n int, read func(i int, opts ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
 	for {
 		out, rev, err := s.lookOnce(o, n, read)
 		if !errors.Is(err, rpctypes.ErrCompacted) {
@@ -46,7 +46,7 @@ func (s *Store) look(o *kv.Operation, n int, read func(i int, opts ...clientv3.O
 	}
 }
 
-func (s *Store) lookOnce(o *kv.Operation, n int, read func(int, ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
+func (s *etcdStore) lookOnce(o *kv.Operation, n int, read func(int, ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
 	var out []*clientv3.GetResponse
 	var at int64
 	for len(out) < n {
@@ -76,7 +76,7 @@ func (s *Store) lookOnce(o *kv.Operation, n int, read func(int, ...clientv3.OpOp
 }
 
 // one reads one key, or the first of a range.
-func (s *Store) one(o *kv.Operation, name string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+func (s *etcdStore) one(o *kv.Operation, name string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	var got *clientv3.GetResponse
 	err := s.try(o, func(c context.Context) (err error) {
 		got, err = s.client.Get(c, name, opts...)
@@ -107,7 +107,7 @@ func (l layout) existence(key string) []span {
 func (l layout) presence(key string) []span { return []span{{name: l.value(key)}} }
 
 // there says for which of keys there is something in its spans, and at which revision.
-func (s *Store) there(o *kv.Operation, keys []string, spans func(string) []span) ([]bool, int64, error) {
+func (s *etcdStore) there(o *kv.Operation, keys []string, spans func(string) []span) ([]bool, int64, error) {
 	var all []span
 	for _, k := range keys {
 		all = append(all, spans(k)...)
@@ -126,7 +126,7 @@ func (s *Store) there(o *kv.Operation, keys []string, spans func(string) []span)
 }
 
 // Check implements store.Store.
-func (s *Store) Check(c context.Context, keys ...string) (bool, error) {
+func (s *etcdStore) Check(c context.Context, keys ...string) (bool, error) {
 	o, err := s.begin(c, "check", keys...)
 	if err != nil {
 		return false, err
@@ -137,7 +137,7 @@ func (s *Store) Check(c context.Context, keys ...string) (bool, error) {
 }
 
 // NumKeys implements store.Store. It counts the values under this store's prefix.
-func (s *Store) NumKeys(c context.Context) (int64, error) {
+func (s *etcdStore) NumKeys(c context.Context) (int64, error) {
 	o, err := s.begin(c, "num_keys")
 	if err != nil {
 		return 0, err
@@ -154,7 +154,7 @@ func (s *Store) NumKeys(c context.Context) (int64, error) {
 const listMost = 8192
 
 // ListKeys implements store.Store.
-func (s *Store) ListKeys(c context.Context) ([]string, error) {
+func (s *etcdStore) ListKeys(c context.Context) ([]string, error) {
 	o, err := s.begin(c, "list_keys")
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (s *Store) ListKeys(c context.Context) ([]string, error) {
 }
 
 // list reads all keys at one revision, some at a time. etcd gives them sorted.
-func (s *Store) list(o *kv.Operation) ([]string, error) {
+func (s *etcdStore) list(o *kv.Operation) ([]string, error) {
 	keys := []string{}
 	from, rev := s.names.values(), int64(0)
 	for {

@@ -98,7 +98,7 @@ func (r *receipts) revoke(c context.Context, client *clientv3.Client) {
 }
 
 // slot takes a slot, with a new lease where that is due.
-func (s *Store) slot(o *kv.Operation) (*slot, error) {
+func (s *etcdStore) slot(o *kv.Operation) (*slot, error) {
 	r := &s.receipts
 	if sl := r.take(time.Now(), s.names); sl != nil {
 		return sl, nil
@@ -145,7 +145,7 @@ type changed struct {
 
 // change does ops in one transaction if all conditions hold, else it reads. It returns done or
 // unmet, or an error; ErrUncertain then says that it is not known which.
-func (s *Store) change(o *kv.Operation, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
+func (s *etcdStore) change(o *kv.Operation, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
 	var last error
 	for n := 0; ; n++ {
 		sl, err := s.slot(o)
@@ -181,7 +181,7 @@ var errRepeat = errors.New("not done")
 // errLapsed is one of them: a lease was not there.
 var errLapsed = fmt.Errorf("%w: a lease has lapsed", errRepeat)
 
-func (s *Store) attempt(o *kv.Operation, n int, sl *slot, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
+func (s *etcdStore) attempt(o *kv.Operation, n int, sl *slot, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
 	size := 0
 	for _, op := range ops {
 		size += len(op.ValueBytes())
@@ -229,7 +229,7 @@ const grace = time.Second
 
 // resolveReceipt finds out whether the change that should have left mark was done. If not, it
 // writes another receipt, after which the change cannot be done, wherever it still may be.
-func (s *Store) resolveReceipt(o *kv.Operation, sl *slot, mark string) (changed, error) {
+func (s *etcdStore) resolveReceipt(o *kv.Operation, sl *slot, mark string) (changed, error) {
 	var resp *clientv3.TxnResponse
 	ask := func(c context.Context) (err error) {
 		resp, err = s.client.Txn(c).If(sl.unmoved()).Then(sl.write(notDone)).Else(clientv3.OpGet(sl.key)).Commit()

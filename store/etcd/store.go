@@ -15,8 +15,8 @@ import (
 	"github.com/weft-project/weft/store/internal/kv"
 )
 
-// Store is a store in an etcd cluster. It is safe for concurrent use.
-type Store struct {
+// etcdStore is a store in an etcd cluster. It is safe for concurrent use.
+type etcdStore struct {
 	base   kv.Settings
 	cfg    Config // with defaults
 	names  layout
@@ -30,15 +30,13 @@ type Store struct {
 	watches  atomic.Int64 // how many there are
 }
 
-var _ store.Store = (*Store)(nil)
-
 // Dial connects to a cluster, trying again until the deadline of c while no member answers.
-func Dial(c context.Context, cfg Config) (*Store, error) {
+func Dial(c context.Context, cfg Config) (store.Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, &store.Error{Op: "dial", Addr: strings.Join(cfg.Endpoints, ","), Err: err}
 	}
 	cfg = cfg.withDefaults()
-	s := &Store{
+	s := &etcdStore{
 		base:  kv.NewSettings("etcd "+strings.Join(cfg.Endpoints, ","), cfg.Timeout, cfg.Limits),
 		cfg:   cfg,
 		names: layout(cfg.Prefix),
@@ -61,7 +59,7 @@ func Dial(c context.Context, cfg Config) (*Store, error) {
 }
 
 // connect returns when the cluster has answered.
-func (s *Store) connect(o *kv.Operation) error {
+func (s *etcdStore) connect(o *kv.Operation) error {
 	cfg := s.cfg.client()
 	cfg.Context = s.life
 	cfg.Logger = clientv3.NewCtxClient(s.life).GetLogger() // the silent one; the default writes to stderr
@@ -83,7 +81,7 @@ func (s *Store) connect(o *kv.Operation) error {
 }
 
 // begin starts an operation whose context is also over when the store is closed.
-func (s *Store) begin(c context.Context, name string, keys ...string) (*kv.Operation, error) {
+func (s *etcdStore) begin(c context.Context, name string, keys ...string) (*kv.Operation, error) {
 	o, err := s.base.Begin(c, name, keys...)
 	if err != nil {
 		return nil, err
@@ -103,7 +101,7 @@ func (s *Store) begin(c context.Context, name string, keys ...string) (*kv.Opera
 }
 
 // over says why the operation's context is done; last is what went wrong before, if anything did.
-func (s *Store) over(o *kv.Operation, last error) error {
+func (s *etcdStore) over(o *kv.Operation, last error) error {
 	err := o.Over()
 	switch {
 	case errors.Is(context.Cause(o.Context), store.ErrClosed):
@@ -119,7 +117,7 @@ const closing = time.Second
 
 // Close implements store.Store. If the cluster answers within a second it removes the receipts, and
 // what Config.Lease says.
-func (s *Store) Close() error {
+func (s *etcdStore) Close() error {
 	s.close.Do(func() {
 		s.end(store.ErrClosed)
 		if s.client == nil {

@@ -44,7 +44,7 @@ func (l layout) all() (out []clientv3.Op) {
 }
 
 // keep is the lease for what is written; 0 where it is to stay for ever.
-func (s *Store) keep(o *kv.Operation) (clientv3.LeaseID, error) {
+func (s *etcdStore) keep(o *kv.Operation) (clientv3.LeaseID, error) {
 	t := &s.tenancy
 	for s.cfg.Lease > 0 {
 		t.mu.Lock()
@@ -79,7 +79,7 @@ func (t *tenancy) lapsed(shared clientv3.LeaseID) {
 }
 
 // lodge makes the store a tenant until it is closed.
-func (s *Store) lodge(o *kv.Operation) error {
+func (s *etcdStore) lodge(o *kv.Operation) error {
 	s.tenancy.asks, s.tenancy.known = make(chan struct{}, 1), make(chan struct{})
 	kept := clientv3.Compare(clientv3.Version(s.names.tenants()), ">", 0) // what hangs on no lease is not swept
 	if err := s.try(o, func(c context.Context) error {
@@ -95,13 +95,13 @@ func (s *Store) lodge(o *kv.Operation) error {
 
 // sweep removes all that there is if there are no tenants: their own leases have lapsed, and the
 // shared one would have, but for those who came in vain and renewed it meanwhile.
-func (s *Store) sweep(c context.Context, also ...clientv3.Cmp) (bool, error) {
+func (s *etcdStore) sweep(c context.Context, also ...clientv3.Cmp) (bool, error) {
 	none := clientv3.Compare(clientv3.CreateRevision(s.names.tenants()+"/"), "=", 0).WithPrefix()
 	got, err := s.client.Txn(c).If(append(also, none)...).Then(s.names.all()...).Commit()
 	return err == nil && got.Succeeded, err
 }
 
-func (s *Store) stay() {
+func (s *etcdStore) stay() {
 	t := &s.tenancy
 	for s.life.Err() == nil {
 		var own, shared clientv3.LeaseID
@@ -129,7 +129,7 @@ func (s *Store) stay() {
 }
 
 // renew returns when a lease is gone, or one has not been renewed for as long as it lasts.
-func (s *Store) renew(leases ...clientv3.LeaseID) {
+func (s *etcdStore) renew(leases ...clientv3.LeaseID) {
 	c, cancel := context.WithCancel(s.life)
 	defer cancel()
 	gone := make(chan struct{}, len(leases))
@@ -151,7 +151,7 @@ func (s *Store) renew(leases ...clientv3.LeaseID) {
 }
 
 // enter finds the lease on which all hangs, or makes it, and puts down this store as a tenant.
-func (s *Store) enter(c context.Context, own clientv3.LeaseID) (clientv3.LeaseID, clientv3.LeaseID, error) {
+func (s *etcdStore) enter(c context.Context, own clientv3.LeaseID) (clientv3.LeaseID, clientv3.LeaseID, error) {
 	lasts := max(int64(s.cfg.Lease/time.Second), 1)
 	if own == 0 {
 		g, err := s.client.Grant(c, lasts)
@@ -188,7 +188,7 @@ func (s *Store) enter(c context.Context, own clientv3.LeaseID) (clientv3.LeaseID
 }
 
 // leave ends the tenancy; the last one removes all that there is.
-func (s *Store) leave(c context.Context) {
+func (s *etcdStore) leave(c context.Context) {
 	t := &s.tenancy
 	t.runs.Wait()
 	if t.own == 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // lying is what etcd has under a prefix.
-func lying(t *testing.T, s *Store, prefix string) map[string]int64 {
+func lying(t *testing.T, s *etcdStore, prefix string) map[string]int64 {
 	t.Helper()
 	got, err := s.client.Get(t.Context(), prefix, clientv3.WithPrefix())
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func lying(t *testing.T, s *Store, prefix string) map[string]int64 {
 }
 
 // fill writes in every way there is.
-func fill(t *testing.T, s *Store) {
+func fill(t *testing.T, s *etcdStore) {
 	t.Helper()
 	c := t.Context()
 	many := make([]store.Pair, 200) // more than one transaction takes flat

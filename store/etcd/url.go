@@ -24,11 +24,7 @@ func Open(c context.Context, u store.URL, cfg store.OpenConfig) (store.Store, er
 	if err != nil {
 		return nil, &store.Error{Op: "open", Addr: u.Scheme + "://" + withoutUser(u.Host) + u.Path, Err: err}
 	}
-	s, err := Dial(c, config)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return Dial(c, config)
 }
 
 // FromURL is the Config that Open has of a URL; one that is wrong is store.ErrBadURL.

@@ -12,12 +12,12 @@ import (
 )
 
 // Set implements store.Store.
-func (s *Store) Set(c context.Context, key string, value []byte) error {
+func (s *etcdStore) Set(c context.Context, key string, value []byte) error {
 	return s.setAll(c, "set", []string{key}, [][]byte{value})
 }
 
 // MultiSet implements store.Store.
-func (s *Store) MultiSet(c context.Context, pairs ...store.Pair) error {
+func (s *etcdStore) MultiSet(c context.Context, pairs ...store.Pair) error {
 	keys, values := make([]string, len(pairs)), make([][]byte, len(pairs))
 	for i, p := range pairs {
 		keys[i], values[i] = p.Key, p.Value
@@ -25,7 +25,7 @@ func (s *Store) MultiSet(c context.Context, pairs ...store.Pair) error {
 	return s.setAll(c, "multi_set", keys, values)
 }
 
-func (s *Store) setAll(c context.Context, name string, keys []string, values [][]byte) error {
+func (s *etcdStore) setAll(c context.Context, name string, keys []string, values [][]byte) error {
 	o, err := s.begin(c, name, keys...)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func nested(ops []clientv3.Op) []clientv3.Op {
 }
 
 // Add implements store.Store.
-func (s *Store) Add(c context.Context, key string, delta int64) (int64, error) {
+func (s *etcdStore) Add(c context.Context, key string, delta int64) (int64, error) {
 	o, err := s.begin(c, "add", key)
 	if err != nil {
 		return 0, err
@@ -86,7 +86,7 @@ func (s *Store) Add(c context.Context, key string, delta int64) (int64, error) {
 	return n, o.Fail(err)
 }
 
-func (s *Store) increment(o *kv.Operation, key string, delta int64) (sum, rev int64, err error) {
+func (s *etcdStore) increment(o *kv.Operation, key string, delta int64) (sum, rev int64, err error) {
 	rev, err = s.update(o, key, func(at kept) (next []byte, writes bool, err error) {
 		sum, err = kv.Sum(at.value, at.there, delta)
 		return strconv.AppendInt(nil, sum, 10), err == nil, err
@@ -98,7 +98,7 @@ func (s *Store) increment(o *kv.Operation, key string, delta int64) (sum, rev in
 }
 
 // CompareSet implements store.Store.
-func (s *Store) CompareSet(c context.Context, key string, expected, desired []byte) ([]byte, error) {
+func (s *etcdStore) CompareSet(c context.Context, key string, expected, desired []byte) ([]byte, error) {
 	o, err := s.begin(c, "compare_set", key)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (s *Store) CompareSet(c context.Context, key string, expected, desired []by
 }
 
 // Append implements store.Store.
-func (s *Store) Append(c context.Context, key string, value []byte) error {
+func (s *etcdStore) Append(c context.Context, key string, value []byte) error {
 	o, err := s.begin(c, "append", key)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *Store) Append(c context.Context, key string, value []byte) error {
 }
 
 // Delete implements store.Store.
-func (s *Store) Delete(c context.Context, key string) (bool, error) {
+func (s *etcdStore) Delete(c context.Context, key string) (bool, error) {
 	o, err := s.begin(c, "delete", key)
 	if err != nil {
 		return false, err
@@ -156,7 +156,7 @@ func (s *Store) Delete(c context.Context, key string) (bool, error) {
 // asked first about a key that is not there, which is right for new keys, and again whenever what
 // it was asked about has turned out to be outdated; its last answer counts. update returns the
 // revision of the change, if there was one.
-func (s *Store) update(o *kv.Operation, key string, decide func(kept) (next []byte, writes bool, err error)) (int64, error) {
+func (s *etcdStore) update(o *kv.Operation, key string, decide func(kept) (next []byte, writes bool, err error)) (int64, error) {
 	name, at, read := s.names.value(key), kept{}, false
 	for n := 0; ; n++ {
 		next, writes, err := decide(at)

@@ -10,7 +10,7 @@ import (
 )
 
 // Get implements store.Store.
-func (s *Store) Get(c context.Context, key string) ([]byte, error) {
+func (s *etcdStore) Get(c context.Context, key string) ([]byte, error) {
 	o, err := s.begin(c, "get", key)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (s *Store) Get(c context.Context, key string) ([]byte, error) {
 }
 
 // Wait implements store.Store.
-func (s *Store) Wait(c context.Context, keys ...string) error {
+func (s *etcdStore) Wait(c context.Context, keys ...string) error {
 	o, err := s.begin(c, "wait", keys...)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (s *Store) Wait(c context.Context, keys ...string) error {
 }
 
 // MultiGet implements store.Store.
-func (s *Store) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
+func (s *etcdStore) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
 	o, err := s.begin(c, "multi_get", keys...)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ const awaitMost = opsMost / 2
 // await returns when each key has been seen to exist. It looks at some keys at a time and watches
 // the first that is missing, from the revision of the first look: so one that comes and goes
 // meanwhile is seen too, and a wait for any number of keys costs etcd one key's watch.
-func (s *Store) await(o *kv.Operation, keys []string, spans func(string) []span) error {
+func (s *etcdStore) await(o *kv.Operation, keys []string, spans func(string) []span) error {
 	var first int64
 	for len(keys) > 0 {
 		some := keys[:min(awaitMost, len(keys))]
@@ -125,7 +125,7 @@ func absent(keys []string, there []bool) []string {
 func isPut(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypePut }
 
 // Barrier implements store.Store.
-func (s *Store) Barrier(c context.Context, key string, world int) error {
+func (s *etcdStore) Barrier(c context.Context, key string, world int) error {
 	o, err := s.begin(c, "barrier", key)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // Watch implements store.Store. It goes on for as long as the cluster can be reached at times.
 // Where etcd has compacted the history of changes that were not delivered, there comes one Change
 // to what is there now, with Dropped -1.
-func (s *Store) Watch(c context.Context, key string) (*store.Watch, error) {
+func (s *etcdStore) Watch(c context.Context, key string) (*store.Watch, error) {
 	o, err := s.begin(c, "watch", key)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (s *Store) Watch(c context.Context, key string) (*store.Watch, error) {
 }
 
 // report sends what happens after rev, and returns why there is no more to come.
-func (s *Store) report(c context.Context, h *history, rev int64, send func(store.Change)) error {
+func (s *etcdStore) report(c context.Context, h *history, rev int64, send func(store.Change)) error {
 	name := s.names.value(h.key)
 	for {
 		err := s.events(c, rev+1, func(ev *clientv3.Event) bool {

@@ -87,8 +87,8 @@ func (j *Journal) Commit(seq uint64) error {
 	return nil
 }
 
-// Last is the number of the record that was appended last.
-func (j *Journal) Last() uint64 {
+// last is the number of the record that was appended last.
+func (j *Journal) last() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.appended

@@ -70,8 +70,8 @@ func TestRecordsComeBackInTheirOrder(t *testing.T) {
 		}
 		j.Append(nil)
 		want = append(want, "")
-		require.NoError(t, j.Commit(j.Last()))
-		require.NoError(t, j.Commit(j.Last()+1), "a number that nobody got is no reason to wait")
+		require.NoError(t, j.Commit(j.last()))
+		require.NoError(t, j.Commit(j.last()+1), "a number that nobody got is no reason to wait")
 		require.NoError(t, j.Close())
 		require.ErrorIs(t, j.Commit(j.Append(nil)), ErrClosed)
 		require.ErrorIs(t, j.Compact(nil), ErrClosed)

@@ -39,9 +39,8 @@ func (c *Function) roundOnce(s *saving, factor map[*gorgonia.Node]bool) {
 	}
 }
 
-// narrow says which of the kept values are kept as bfloat16: what products and attention make or
-// read, and elementwise functions of that. What the forward sums up or normalises, such as a stream
-// of residuals, stays as it is, and so do statistics and results.
+// narrow says which of the kept values are kept as bfloat16: those that [kernels.Rounding] says, of
+// who makes them and of all who read them. Results stay as they are.
 func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 	no := map[*gorgonia.Node]bool{}
 	for k := len(forward) - 1; k >= 0; k-- { // readers come after what they read
@@ -50,13 +49,14 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 		if !ok {
 			continue
 		}
-		for at, x := range s.g.Operands(n) {
-			switch i := op.Instr.(type) {
-			case kernels.MatMul, kernels.Attention, kernels.Unary, kernels.CrossEntropy:
-			case kernels.Binary:
-				no[x] = no[x] || (i.Fn == kernels.Add || i.Fn == kernels.Sub) && s.bytes(x) == s.bytes(n)
+		for _, x := range s.g.Operands(n) {
+			switch is := kernels.RoundingOf(op.Instr); {
+			case is.Moves:
+				no[x] = no[x] || no[n]
+			case is.Sums:
+				no[x] = no[x] || s.bytes(x) == s.bytes(n)
 			default:
-				no[x] = no[x] || !isMove(i) && !isSlice(i) || no[n] || at > 0
+				no[x] = no[x] || !is.Operands
 			}
 		}
 	}
@@ -66,10 +66,7 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 		if !ok || no[n] || s.fixed[n] || s.g.Type(n).Dtype != device.Float32 {
 			continue
 		}
-		switch op.Instr.(type) {
-		case kernels.MatMul, kernels.Attention, kernels.Unary, kernels.Binary, kernels.LayerNorm:
-			out[k] = op.Result == 0
-		}
+		out[k] = op.Result == 0 && kernels.RoundingOf(op.Instr).Result
 	}
 	return out
 }
@@ -100,10 +97,10 @@ func (s *saving) factors(in, out []*gorgonia.Node, before int, gin, gout []*gorg
 			continue
 		}
 		for _, x := range s.g.Operands(n) {
-			switch op.Instr.(type) {
-			case kernels.MatMul:
+			switch {
+			case kernels.RoundingOf(op.Instr).Factors:
 				factor[x] = factor[x] || k < before
-			case kernels.Reshape, kernels.Transpose:
+			case isReorder(op.Instr):
 				factor[x], otherwise[x] = factor[x] || factor[n], otherwise[x] || otherwise[n]
 			default:
 				otherwise[x] = true
@@ -114,9 +111,4 @@ func (s *saving) factors(in, out []*gorgonia.Node, before int, gin, gout []*gorg
 		factor[n] = factor[n] && !otherwise[n] && s.g.Type(n).Dtype == device.Float32
 	}
 	return factor
-}
-
-func isSlice(i kernels.Instr) bool {
-	_, ok := i.(kernels.Slice)
-	return ok
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weft-project/weft/autodiff/internal/expr"
 	"github.com/weft-project/weft/autodiff/internal/program"
-	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -116,23 +115,29 @@ func (s *saving) copied(op *expr.Op, n *gorgonia.Node) bool {
 	return transpose
 }
 
+// isMove says whether a result shows its operand whole, and isReorder whether each element once.
 func isMove(i kernels.Instr) bool {
 	switch i.(type) {
-	case kernels.Reshape, kernels.Transpose, kernels.BroadcastTo, kernels.Fill:
+	case kernels.BroadcastTo, kernels.Fill:
+		return true
+	}
+	return isReorder(i)
+}
+
+func isReorder(i kernels.Instr) bool {
+	switch i.(type) {
+	case kernels.Reshape, kernels.Transpose:
 		return true
 	}
 	return false
 }
 
-// workFor is what n costs, all of it. Functions of float64 have no vectors.
+// workFor is what n costs, all of it.
 func (s *saving) workFor(n *gorgonia.Node, i kernels.Instr) int {
 	t := s.g.Type(n)
-	w, ok := kernels.Again(i)
+	w, ok := kernels.Again(i, t.Dtype)
 	if !ok {
 		return never
-	}
-	if _, fn := i.(kernels.Unary); fn && w > 1 && t.Dtype == device.Float64 {
-		w *= 4
 	}
 	return w * t.Shape.Elems()
 }

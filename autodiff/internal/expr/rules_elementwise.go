@@ -38,6 +38,10 @@ var unaryRules = [kernels.UnaryFns]func(v *vjp, c float64) node{
 	kernels.Softplus: func(v *vjp, _ float64) node {
 		return v.mul(v.gy, v.unary(kernels.Sigmoid, v.in[0]))
 	},
+	kernels.Softsign: func(v *vjp, _ float64) node { // a square would overflow
+		d := v.shift(v.unary(kernels.Abs, v.in[0]), 1)
+		return v.div(v.div(v.gy, d), d)
+	},
 }
 
 // binaryRules has no entry for the functions that are gradients themselves.

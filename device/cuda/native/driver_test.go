@@ -15,8 +15,9 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/device/cuda/native/fake"
 	"github.com/weft-project/weft/internal/devicetest"
+	"github.com/weft-project/weft/internal/fakecuda"
+	"github.com/weft-project/weft/internal/gpumem"
 )
 
 func TestTheGPUsAreListedAsTheDriverDescribesThem(t *testing.T) {
@@ -62,7 +63,7 @@ func openChild() error {
 
 // queuesChild fails with how many queues there are.
 func queuesChild() error {
-	lib, err := fake.Opened()
+	lib, err := fakecuda.Opened()
 	if err == nil {
 		err = openChild()
 	}
@@ -100,7 +101,7 @@ func TestWithoutADriverOrAGPUTheErrorSaysWhatToDo(t *testing.T) {
 
 func TestTheDeviceSuiteHoldsOverTheDriver(t *testing.T) {
 	devicetest.Run(t, func(t *testing.T) device.Device {
-		g, err := cuda.NewGPU(open(t))
+		g, err := gpumem.NewGPU(open(t))
 		require.NoError(t, err)
 		d := device.Over(device.CUDA(0), g, 0)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
@@ -124,7 +125,7 @@ func TestAFullGPUIsAnErrorAndItsPoolIsGivenBackFirst(t *testing.T) {
 	require.Equal(t, 1<<19, room)
 	require.NoError(t, d.Free(at))
 
-	g, err := cuda.NewGPU(open(t))
+	g, err := gpumem.NewGPU(open(t))
 	require.NoError(t, err)
 	over := device.Over(device.CUDA(0), g, 0)
 	b, err := over.Alloc(1 << 19)

@@ -13,13 +13,13 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"unsafe"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/internal/search"
 )
 
 // blas is cuBLASLt, opened.
@@ -34,7 +34,7 @@ var theBLAS = sync.OnceValues(func() (*blas, error) {
 	if library() == nil {
 		driver, _ = version() // 0: all that there are are tried
 	}
-	return openBLAS(libraries(host{os.Getenv, globbed, os.Readlink}, driver))
+	return openBLAS(libraries(search.This(), driver))
 })
 
 // openBLAS opens the first of several that there is.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/fakecuda"
 )
 
 // gpu is the fake driver that all tests of this process use.
-var gpu *fake.Library
+var gpu *fakecuda.Library
 
 // children is what a process does that a test started, by WEFT_TEST_CHILD.
 var children = map[string]func() error{"open": openChild, "queues": queuesChild, "ipc": ipcChild, "noblas": noBLASChild, "walk": walkChild}
@@ -43,10 +43,10 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	if gpu, err = fake.Open(dir); err != nil {
+	if gpu, err = fakecuda.Open(dir); err != nil {
 		return fail(err)
 	}
-	gpu.Use(machine{fake.Interpreter()})
+	gpu.Use(machine{fakecuda.Interpreter()})
 	return m.Run()
 }
 
@@ -65,16 +65,16 @@ func open(t *testing.T) cuda.Driver {
 
 // machine runs kernels that are written in Go, where the text is this tests' and only names them,
 // and others by the interpreter.
-type machine struct{ others fake.Machine }
+type machine struct{ others fakecuda.Machine }
 
 type image struct{ entries map[string]bool }
 
 // kernel is a function of two addresses and a number, which all kernels of these tests have.
-type kernel func(l fake.Launch, words func(at uint64) []byte, a, b uint64, n uint32) error
+type kernel func(l fakecuda.Launch, words func(at uint64) []byte, a, b uint64, n uint32) error
 
 var entry = regexp.MustCompile(`\.entry (\w+)\(`)
 
-func (m machine) Load(text string) (fake.Image, error) {
+func (m machine) Load(text string) (fakecuda.Image, error) {
 	if !strings.HasPrefix(text, ptx) {
 		return m.others.Load(text)
 	}
@@ -89,19 +89,19 @@ func named(text string) image {
 	return m
 }
 
-func (m image) Find(name string) fake.Kernel {
+func (m image) Find(name string) fakecuda.Kernel {
 	if k := kernels[name]; k != nil && m.entries[name] {
 		return k
 	}
 	return nil
 }
 
-func (kernel) Params() []fake.Param {
-	return []fake.Param{{At: 0, Size: 8}, {At: 8, Size: 8}, {At: 16, Size: 4}}
+func (kernel) Params() []fakecuda.Param {
+	return []fakecuda.Param{{At: 0, Size: 8}, {At: 8, Size: 8}, {At: 16, Size: 4}}
 }
 func (kernel) Shared() int { return 1024 }
 
-func (k kernel) Run(l fake.Launch) error {
+func (k kernel) Run(l fakecuda.Launch) error {
 	words := func(at uint64) []byte {
 		for _, p := range l.Memory {
 			if at >= uint64(p.At) && at < uint64(p.At)+uint64(len(p.Mem)) {
@@ -140,7 +140,7 @@ var held gate
 
 var kernels = map[string]kernel{
 	// add adds n to each of the words at a, and writes them to b.
-	"add": func(_ fake.Launch, words func(uint64) []byte, a, b uint64, n uint32) error {
+	"add": func(_ fakecuda.Launch, words func(uint64) []byte, a, b uint64, n uint32) error {
 		from, to := words(a), words(b)
 		for k := 0; k+4 <= len(from); k += 4 {
 			binary.LittleEndian.PutUint32(to[k:], binary.LittleEndian.Uint32(from[k:])+n)
@@ -148,13 +148,13 @@ var kernels = map[string]kernel{
 		return nil
 	},
 	// double doubles the first word at a.
-	"double": func(_ fake.Launch, words func(uint64) []byte, a, _ uint64, n uint32) error {
+	"double": func(_ fakecuda.Launch, words func(uint64) []byte, a, _ uint64, n uint32) error {
 		at := words(a)
 		binary.LittleEndian.PutUint32(at, 2*binary.LittleEndian.Uint32(at)+n)
 		return nil
 	},
-	"hold": func(fake.Launch, func(uint64) []byte, uint64, uint64, uint32) error { held.pass(); return nil },
-	"wild": func(fake.Launch, func(uint64) []byte, uint64, uint64, uint32) error {
+	"hold": func(fakecuda.Launch, func(uint64) []byte, uint64, uint64, uint32) error { held.pass(); return nil },
+	"wild": func(fakecuda.Launch, func(uint64) []byte, uint64, uint64, uint32) error {
 		return errors.New("a wild address, as the test wants")
 	},
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/fakecuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/soak"
 )
 
@@ -175,7 +176,7 @@ func (w *walker) shares() error {
 	} else if !strings.Contains(err.Error(), "CUDA error 201") {
 		return err
 	}
-	_, err = w.d.(cuda.Ranger).Range(w.at)
+	_, err = w.d.(gpumem.Ranger).Range(w.at)
 	return err
 }
 
@@ -202,15 +203,15 @@ var unwalked = []string{"cuInit", "cuDeviceGetUuid", "cuGetErrorName", "cuIpcClo
 
 func TestTheFakeHasEveryFunctionThatThePackageCalls(t *testing.T) {
 	var has []string
-	for _, name := range fake.Calls() {
-		has = append(has, fake.Plain(name))
+	for _, name := range fakecuda.Calls() {
+		has = append(has, fakecuda.Plain(name))
 	}
 	named := map[string]bool{}
 	for _, file := range []string{"calls.h", "lt.c", "driver.go", "event.go", "module.go", "multiplier.go", "native.go", "peer.go", "stream.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, found := range regexp.MustCompile(`\b(cu[A-Z][a-z]\w+)\b`).FindAllString(string(text), -1) {
-			named[fake.Plain(found)] = true
+			named[fakecuda.Plain(found)] = true
 		}
 		for _, found := range regexp.MustCompile(`\bF\([^,]+, (\w+), \(`).FindAllStringSubmatch(string(text), -1) {
 			named["cublasLt"+found[1]] = true
@@ -240,7 +241,7 @@ func TestAnyCallThatFailsIsNamedAndWhatWasTakenIsGivenBack(t *testing.T) {
 	after := gpu.Seen()
 	require.Equal(t, before.Left, after.Left)
 	calls := 0
-	for _, name := range fake.Calls() {
+	for _, name := range fakecuda.Calls() {
 		n := after.Calls[name] - before.Calls[name]
 		calls += n
 		if name == elapsed { // which of the two is called depends on the header
@@ -258,7 +259,7 @@ func TestAnyCallThatFailsIsNamedAndWhatWasTakenIsGivenBack(t *testing.T) {
 
 // walkChild is a walk in a process of its own.
 func walkChild() (err error) {
-	if gpu, err = fake.Opened(); err != nil {
+	if gpu, err = fakecuda.Opened(); err != nil {
 		return err
 	}
 	gpu.Set("peers", 1)
@@ -275,7 +276,7 @@ func TestADriverThatHangsOrCrashesInACallIsToldWithTheStack(t *testing.T) {
 	if gpu.Seen().Calls[elapsed] == 0 {
 		other = elapsed
 	}
-	for _, call := range fake.Calls() {
+	for _, call := range fakecuda.Calls() {
 		if call == "cuInit" || call != other && !slices.Contains(unwalked, call) {
 			for _, kind := range []string{"hang", "crash", "abort"} {
 				all = append(all, fault{call, kind})
@@ -285,8 +286,8 @@ func TestADriverThatHangsOrCrashesInACallIsToldWithTheStack(t *testing.T) {
 	rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 	for _, f := range all[:min(len(all), soak.Cases(10))] {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), "WEFT_TEST_CHILD=walk", fake.PlantEnv+"="+f.call+"@1:"+f.kind)
-		out, err := fake.Run(cmd)
+		cmd.Env = append(os.Environ(), "WEFT_TEST_CHILD=walk", fakecuda.PlantEnv+"="+f.call+"@1:"+f.kind)
+		out, err := fakecuda.Run(cmd)
 		require.NoError(t, err)
 		require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%v: %s", f, out)
 		require.Contains(t, out, map[string]string{"hang": "SIGQUIT", "crash": "SIGSEGV", "abort": "SIGABRT"}[f.kind], f)
@@ -315,7 +316,7 @@ func strike(t *testing.T, k int, kind string) {
 		return
 	}
 	if !slices.Contains(forgiven, is.Met) {
-		require.ErrorContains(t, err, fake.Plain(is.Met)+": ", plan)
+		require.ErrorContains(t, err, fakecuda.Plain(is.Met)+": ", plan)
 	}
 	library := strings.HasPrefix(is.Met, "cublasLt")
 	want := map[string]error{"memory": device.ErrMemory, "lost719": device.ErrLost, "46": device.ErrNoDevice}[kind]
@@ -325,7 +326,7 @@ func strike(t *testing.T, k int, kind string) {
 	case !library:
 		require.ErrorContains(t, err, "as the fake driver says", plan)
 	}
-	if !lost && !closing && !fake.GivesBack(is.Met) {
+	if !lost && !closing && !fakecuda.GivesBack(is.Met) {
 		require.Equal(t, was.Left, is.Left, plan)
 	}
 }

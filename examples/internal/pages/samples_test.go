@@ -4,10 +4,12 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -15,6 +17,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	weftgorgonia "github.com/weft-project/weft/autodiff/gorgonia"
 	"github.com/weft-project/weft/autodiff/nn"
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/collective/tensors"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/rpctest"
@@ -111,4 +115,72 @@ func TestADefinedFunctionIsCompiled(t *testing.T) {
 	got, err := autodiff.Values[float32](y)
 	require.NoError(t, err)
 	require.InDelta(t, 1+3*3*0.99865, got[0], 1e-3) // GELU(3) = 3·Φ(3)
+}
+
+func contrast(c context.Context, g *collective.Group, mine *autodiff.Tensor) error {
+	all := tensors.AllGather(c, g, mine, 0) // the rows of all members, as many as each has
+	loss := autodiff.Sum(autodiff.MatMul(mine, autodiff.Transpose(all)))
+	return ctx.Backward(c, loss) // on each member; mine has gradients of the losses of all
+}
+
+func spread(c context.Context, g *collective.Group, x, w1, w2 *autodiff.Tensor) *autodiff.Tensor {
+	h := autodiff.GELU(autodiff.MatMul(tensors.Enter(c, g, x), w1)) // this member's columns of w1
+	return tensors.Leave(c, g, autodiff.MatMul(h, w2))              // and rows of w2
+}
+
+// together runs fn on two workers, each in a pass, and gives the gradients of what fn returns.
+func together(t *testing.T, fn func(c context.Context, g *collective.Group) (*autodiff.Tensor, error)) (grads [2][]float64) {
+	ws := rpctest.World(t, rpctest.Net(), 2)
+	var all sync.WaitGroup
+	for r, w := range ws {
+		all.Go(func() {
+			g, err := collective.Open(t.Context(), w, "g")
+			if !assert.NoError(t, err) {
+				return
+			}
+			assert.NoError(t, w.Pass(t.Context(), func(c context.Context) error {
+				leaf, err := fn(c, g)
+				if err != nil {
+					return err
+				}
+				found, err := ctx.Gradients(c)
+				if err != nil {
+					return err
+				}
+				grads[r], err = autodiff.Values[float64](found[leaf])
+				return err
+			}))
+			assert.NoError(t, g.Close())
+		})
+	}
+	all.Wait()
+	return grads
+}
+
+func TestTheRowsOfAllMembersHaveGradientsOfAllLosses(t *testing.T) {
+	rows := [][]float64{{1, 2}, {3, 4, 5, 6}}
+	grads := together(t, func(c context.Context, g *collective.Group) (*autodiff.Tensor, error) {
+		mine := autodiff.New(rows[g.Rank()], g.Rank()+1, 2).RequireGrad()
+		return mine, contrast(c, g, mine)
+	})
+	// The sum of all losses is |1+3+5, 2+4+6|².
+	require.Equal(t, [2][]float64{{18, 24}, {18, 24, 18, 24}}, grads)
+}
+
+func TestALayerThatIsSpreadOverMembersHasTheGradientsOfTheWhole(t *testing.T) {
+	x, w1, w2 := []float64{0.5, -1}, []float64{1, 2, 3, 4}, []float64{2, -1}
+	grads := together(t, func(c context.Context, g *collective.Group) (*autodiff.Tensor, error) {
+		r := g.Rank()
+		in := autodiff.New(x, 1, 2).RequireGrad()
+		y := spread(c, g, in, autodiff.New([]float64{w1[r], w1[2+r]}, 2, 1), autodiff.New(w2[r:r+1], 1, 1))
+		return in, ctx.Backward(c, autodiff.Sum(y))
+	})
+	in := autodiff.New(x, 1, 2).RequireGrad()
+	whole, err := autodiff.Backward(autodiff.Sum(autodiff.MatMul(autodiff.GELU(autodiff.MatMul(in, autodiff.New(w1, 2, 2))), autodiff.New(w2, 2, 1))))
+	require.NoError(t, err)
+	want, err := autodiff.Values[float64](whole.Of(in))
+	require.NoError(t, err)
+	for r := range grads {
+		require.InDeltaSlice(t, want, grads[r], 1e-12, "rank %d", r)
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/ptx"
 )
 
@@ -70,12 +71,12 @@ func TestAWorkersPeersAreAllOthers(t *testing.T) {
 
 func TestWhatAGPUFoundWrongIsToldWhenItIsSettled(t *testing.T) {
 	require.NoError(t, Settle(device.Host()))
-	g, err := cuda.NewGPU(ptx.New(ptx.Config{}))
+	g, err := gpumem.NewGPU(ptx.New(ptx.Config{}))
 	require.NoError(t, err)
 	d := device.Over(GPU, g, 0)
 	require.NoError(t, Settle(d))
 	require.NoError(t, g.Upload(g.FaultAddr(), []byte{1}))
-	var fault *cuda.FaultError
+	var fault *gpumem.FaultError
 	require.ErrorAs(t, Settle(d), &fault)
 	require.NoError(t, d.Close())
 	require.ErrorIs(t, Settle(d), device.ErrClosed)

@@ -11,15 +11,15 @@ import (
 
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/fakecuda"
 	"github.com/weft-project/weft/transport"
 )
 
 // interpreted has the fake, which LIBCUDA_PATH names, run kernels by the interpreter.
 var interpreted = sync.OnceValue(func() error {
-	lib, err := fake.Opened()
+	lib, err := fakecuda.Opened()
 	if err == nil {
-		lib.Use(fake.Interpreter())
+		lib.Use(fakecuda.Interpreter())
 	}
 	return err
 })
@@ -34,7 +34,7 @@ func openFake() (cuda.Driver, error) {
 // Through the whole of the driver's package: by CUDA IPC, and where that lane is not allowed by
 // pinned staging.
 func TestTensorsGoBetweenTwoProcessesThroughTheDriverByIPCAndByStaging(t *testing.T) {
-	path, err := fake.Build(t.TempDir())
+	path, err := fakecuda.Build(t.TempDir())
 	require.NoError(t, err)
 	t.Setenv("LIBCUDA_PATH", path)
 	for _, lanes := range [][]string{nil, {transport.LaneLocal}, {transport.LaneQUIC}} {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/ptx"
 )
 
@@ -18,7 +18,7 @@ const grace = 10 * time.Second
 // GPU makes a device that has memory and no kernels, and watches it.
 func GPU(t testing.TB, id device.ID, c ptx.Config) *device.Accelerator {
 	m := ptx.New(c)
-	g, err := cuda.NewGPU(m)
+	g, err := gpumem.NewGPU(m)
 	require.NoError(t, err)
 	d := device.Over(id, g, 0)
 	Watch(t, m, d)

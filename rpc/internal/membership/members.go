@@ -62,9 +62,9 @@ type Members struct {
 
 // Shell is what the worker does for its members. Met is called with Members.mu held.
 type Shell interface {
-	Met(p *Peer)                       // there is a worker
-	Ended(p *Peer)                     // a life is over
-	Serve(p *Peer, s transport.Stream) // a peer asks for something
+	Met(p *Peer)                                               // there is a worker
+	Ended(p *Peer)                                             // a life is over
+	Serve(p *Peer, s transport.Stream, kind uint8, whole bool) // a peer asks for something; as [transport.Link]
 	Reply(s transport.Stream, value []byte, err error) error
 	Observed(link transport.Link, s transport.Stream, m *transport.Message) error
 	AskOn(c context.Context, link transport.Link, kind uint8, header any) (value []byte, err error)

@@ -251,13 +251,7 @@ func (ms *Members) adoptSelf(p *Peer, link transport.Link) error {
 
 // serveLink handles the peer's streams until the link is gone.
 func (ms *Members) serveLink(p *Peer, link transport.Link) {
-	for {
-		s, err := link.Accept(ms.life)
-		if err != nil {
-			break
-		}
-		ms.shell.Serve(p, s)
-	}
+	link.Serve(ms.life, func(s transport.Stream, kind uint8, whole bool) { ms.shell.Serve(p, s, kind, whole) })
 	<-link.Done()
 	if p.Rank == ms.Me.Rank {
 		return

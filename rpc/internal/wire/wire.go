@@ -27,6 +27,7 @@ const (
 	KindAbort     = 10
 	KindRenew     = 11
 	KindGraph     = 12
+	KindPost      = 13 // not answered
 	KindStatus    = 32 // in place of a greeting too: see observed
 )
 

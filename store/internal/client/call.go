@@ -190,7 +190,7 @@ func (cl *Client) explain(k *call, o outcome) outcome {
 // hopeless says whether err is what another try, or time, does not mend.
 func hopeless(err error) bool {
 	return errors.Is(err, kv.ErrProtocol) || errors.Is(err, errTLS) ||
-		errors.Is(err, kv.ErrForeign) || errors.Is(err, kv.ErrStranger)
+		errors.Is(err, kv.ErrForeign) || errors.Is(err, kv.ErrStranger) || errors.Is(err, kv.ErrNeedsTLS)
 }
 
 // ended says whether err is only that the time was over.

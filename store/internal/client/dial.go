@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -127,15 +128,12 @@ func vouch(c context.Context, nc net.Conn) error {
 			_ = nc.Close()
 			return fmt.Errorf("%w: uid %d, and this is uid %d", kv.ErrForeign, uid, os.Geteuid())
 		case !errors.Is(err, who.ErrPending):
-			open := quiet(nc)
-			refused := !open && refuses(nc)
+			if !quiet(nc) { // then nobody has it any more
+				err = lastWords(nc)
+				_ = nc.Close()
+				return fmt.Errorf("the server closed the connection: %w", err)
+			}
 			_ = nc.Close()
-			if refused {
-				return errStranger()
-			}
-			if !open { // then nobody has it any more
-				return fmt.Errorf("the server closed the connection: %w", io.EOF)
-			}
 			return fmt.Errorf("whose the server is, is not known: %w (with TLS, or ClientConfig.AnyOwner, nobody asks)", err)
 		}
 		select {
@@ -147,18 +145,24 @@ func vouch(c context.Context, nc net.Conn) error {
 	}
 }
 
-// refuses says whether a server that has hung up, or will, has said that.
-func refuses(nc net.Conn) bool {
-	var heard [len(wire.Refusal)]byte
+// lastWords is why a server has hung up, or will: io.EOF where it has not said that.
+func lastWords(nc net.Conn) error {
+	var heard [4]byte
 	_ = nc.SetReadDeadline(time.Now().Add(cancelGrace))
-	_, err := io.ReadFull(nc, heard[:])
-	return err == nil && string(heard[:]) == wire.Refusal
+	_, _ = io.ReadFull(nc, heard[:])
+	return cmp.Or(refusal(heard), io.EOF)
 }
 
-// errStranger is what a refusal means.
-func errStranger() error {
-	return fmt.Errorf("%w, and this is uid %d: give both the job's secret, with which they speak TLS, "+
-		"or have it serve everybody", kv.ErrStranger, os.Geteuid())
+// refusal is what a server means that says this in place of an answer, nil if it is none.
+func refusal(heard [4]byte) error {
+	switch string(heard[:]) {
+	case wire.RefusesUser:
+		return fmt.Errorf("%w, and this is uid %d: give both the job's secret, with which they speak TLS, "+
+			"or have it serve everybody", kv.ErrStranger, os.Geteuid())
+	case wire.RefusesPlain:
+		return fmt.Errorf("%w, and this client speaks plain text: give it the job's secret, or certificates", kv.ErrNeedsTLS)
+	}
+	return nil
 }
 
 // secure puts TLS over nc, or closes it.
@@ -201,11 +205,12 @@ func (l *link) greet(way greeting, d wire.Dialect) error {
 			return err
 		}
 		r, err := l.read(&ping)
-		switch {
-		case err == nil && uint32(r.N) == binary.LittleEndian.Uint32([]byte(wire.Refusal)): //nolint:gosec // as it came
-			err = errStranger()
-		case err == nil && r.N != ping.Delta:
-			err = fmt.Errorf("%w: ping failed, invalid nonce returned: %#x, expected %#x", kv.ErrProtocol, r.N, ping.Delta)
+		if err == nil && r.N != ping.Delta {
+			var heard [4]byte
+			binary.LittleEndian.PutUint32(heard[:], uint32(r.N)) //nolint:gosec // as it came
+			if err = refusal(heard); err == nil {
+				err = fmt.Errorf("%w: ping failed, invalid nonce returned: %#x, expected %#x", kv.ErrProtocol, r.N, ping.Delta)
+			}
 		}
 		if err != nil {
 			return err

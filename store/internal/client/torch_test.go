@@ -309,30 +309,6 @@ func TestAClientWithTLSAndOneWithout(t *testing.T) {
 	require.NoError(t, c.Err(), "what will not get better is not tried until the end")
 }
 
-func TestWhereOnlyOneEndHasTLSTheErrorSaysSo(t *testing.T) {
-	serves, trusts := talktest.Identity(t)
-	synctest.Test(t, func(t *testing.T) {
-		for _, tc := range []struct {
-			server server.Config
-			client Config
-			says   string
-		}{
-			{server.Config{TLS: serves, Plain: server.PlainNever}, Config{}, "greeting the server: unexpected EOF"},
-			{server.Config{}, Config{TLS: trusts}, "it has no TLS, as far as can be told"},
-		} {
-			p := talktest.NewPipes()
-			tc.server.Listener = p
-			s := serve(t, tc.server)
-			tc.client.Addr, tc.client.dial = "sim:1", p.Dial
-			_, err := Dial(t.Context(), tc.client)
-			require.ErrorIs(t, err, kv.ErrUnreachable)
-			require.ErrorIs(t, err, kv.ErrTimeout)
-			require.ErrorContains(t, err, tc.says)
-			require.NoError(t, s.Close())
-		}
-	})
-}
-
 func FuzzReplies(f *testing.F) {
 	for _, x := range talktest.Captured {
 		f.Add(talktest.Unhex(f, x.Answer), byte(0))

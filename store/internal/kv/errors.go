@@ -27,6 +27,7 @@ var (
 	ErrStranger    = errors.New("the store serves its own user's processes alone")
 	ErrOtherJob    = errors.New("it is the store of another job's id, or of another version of Weft")
 	ErrNotTLS      = errors.New("it has no TLS")
+	ErrNeedsTLS    = errors.New("the store takes TLS alone")
 
 	// ErrUncertain marks the failure of a change that may nevertheless have happened: its answer
 	// was lost. A failed change without it has not happened.

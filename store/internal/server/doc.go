@@ -21,6 +21,9 @@
 // if it is none of the server's own user's, and before that if its place is needed. So silent
 // connections keep nobody out. Strangers cause a few lines in the log, and then one a second.
 //
+// Who speaks plain text where TLS is a must, or TLS where there is none, is told so before it is
+// closed: its client does not try again, and says what to give.
+//
 // # Dialects
 //
 // A server tells PyTorch 2.2 and later from those before by their first bytes. Whether the others

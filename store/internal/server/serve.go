@@ -118,38 +118,51 @@ func (s *Server) identify(p *peer) (*wire.Decoder, error) {
 	case first[0] != tlsHello:
 		return nil, s.turnAway(p, plain)
 	case s.cfg.TLS == nil:
-		return nil, fmt.Errorf("%w: it speaks TLS, for which this server has no identity", kv.ErrProtocol)
+		p.refuse(wire.RefusesTLS)
+		return nil, refused("it speaks TLS, for which this server has no identity", nil)
 	}
 	head, _ := in.Reader.Peek(in.Reader.Buffered())
 	conn := tls.Server(&resumed{Conn: p.nc, head: head}, s.cfg.TLS)
 	c, cancel := context.WithTimeout(context.Background(), proofWithin)
 	defer cancel()
 	if err := conn.HandshakeContext(c); err != nil {
-		return nil, &refusedError{whyNoTLS(err), err}
+		return nil, refused(whyNoTLS(err), err)
 	}
 	p.conn, p.raw, p.space = conn, nil, &s.members
 	return wire.NewDecoder(p, wire.Protocol{}, s.limits), s.prove(p, door.Member)
 }
 
-// turnAway tells another user of this host that it is one, and nobody else anything, and gives why.
+// turnAway tells a client that plain text is not taken from it, and gives why. Of a server without
+// TLS, only another user of this host is told anything.
 func (s *Server) turnAway(p *peer, why error) error {
-	if s.cfg.Plain == PlainAuto && p.owner.err == nil {
-		_, _ = p.nc.Write([]byte(wire.Refusal)) // it may have gone
+	switch {
+	case s.cfg.Plain == PlainAuto && p.owner.err == nil:
+		p.refuse(wire.RefusesUser)
+	case s.cfg.TLS != nil:
+		p.refuse(wire.RefusesPlain)
 	}
 	return why
 }
 
-// refusedError is that a client is none of this job's, and in which way.
+// refuse tells a client why it is not served. It may have gone.
+func (p *peer) refuse(why string) { _, _ = p.nc.Write([]byte(why)) }
+
+// refusedError is that a client is not served, and why.
 type refusedError struct {
+	error
 	what string
-	err  error // of the handshake
 }
 
-func (e *refusedError) Error() string {
-	return fmt.Sprintf("%v: %s: %v", kv.ErrProtocol, e.what, e.err)
-}
+func (e *refusedError) Unwrap() error { return e.error }
 
-func (e *refusedError) Unwrap() []error { return []error{kv.ErrProtocol, e.err} }
+// refused is a refusedError. cause is the handshake's error, nil if there was none.
+func refused(what string, cause error) error {
+	err := fmt.Errorf("%w: %s", kv.ErrProtocol, what)
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return &refusedError{err, what}
+}
 
 // whyNoTLS says what a failed handshake means.
 func whyNoTLS(err error) string {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"sync/atomic"
 
-	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/state"
 	"github.com/weft-project/weft/store/internal/who"
 )
@@ -61,9 +60,9 @@ func (s *Server) takesPlain(o owner) error {
 	case s.cfg.Plain == PlainAlways, s.cfg.Plain == PlainAuto && (o.ours() || s.cfg.TLS == nil && s.far):
 		return nil
 	case s.cfg.Plain == PlainNever:
-		return fmt.Errorf("%w: it speaks plain text, and this store takes TLS alone", kv.ErrProtocol)
+		return refused("it speaks plain text, and this store takes TLS alone", nil)
 	case s.cfg.TLS != nil:
-		return fmt.Errorf("%w: it speaks plain text, which is taken from %s: %v", kv.ErrProtocol, mine, o)
+		return refused(fmt.Sprintf("it speaks plain text, which is taken from %s: %v", mine, o), nil)
 	}
-	return fmt.Errorf("%w: this store serves %s: %v", kv.ErrProtocol, mine, o)
+	return refused(fmt.Sprintf("this store serves %s: %v", mine, o), nil)
 }

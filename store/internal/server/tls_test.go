@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/who"
+	"github.com/weft-project/weft/store/internal/wire"
 )
 
 func TestOneHonestMistakeIsALineOfTheLogAndSaysWhatItIs(t *testing.T) {
@@ -148,6 +150,7 @@ func TestWhoSpeaksPlainTextWhereItMayNotIsClosed(t *testing.T) {
 	for _, greeting := range []string{"06", talktest.Hello, "00"} {
 		r := connectRaw(t, s)
 		r.Send(greeting)
+		r.Expect("'!tls'")
 		r.ExpectClosed()
 	}
 	r := talktest.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
@@ -199,6 +202,55 @@ func TestAnotherJobsStoreIsToldAtOnce(t *testing.T) {
 			require.ErrorContains(t, err, "no TLS session with the store")
 			require.ErrorContains(t, err, "it is the store of another job's id, or of another version of Weft")
 		}
+	}
+}
+
+// An hour is longer than any test: who tried again would not come back.
+func TestAClientThatShowsTooLittleOrTooMuchIsToldAtOnceAndIsOneLineOfTheLog(t *testing.T) {
+	server, trusts := talktest.Identity(t)
+	for name, x := range map[string]struct {
+		serves  Config
+		shows   *tls.Config
+		dialect wire.Dialect
+		want    error
+		logs    string
+	}{
+		"no TLS with a store that has nothing else":          {Config{TLS: server, Plain: PlainNever}, nil, wire.DialectAuto, kv.ErrNeedsTLS, "it speaks plain text"},
+		"the same, in the dialect of a PyTorch without PING": {Config{TLS: server, Plain: PlainNever}, nil, wire.Dialect22, kv.ErrNeedsTLS, "it speaks plain text"},
+		"TLS with a store that has none":                     {Config{}, trusts, wire.DialectAuto, kv.ErrNotTLS, "it speaks TLS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(talktest.Lines)
+			x.serves.Logger = log.Logger()
+			s := startServer(t, x.serves)
+			for n := range 5 {
+				_, err := client.Dial(t.Context(), client.Config{Addr: s.Addr(), TLS: x.shows, Dialect: x.dialect, Timeout: time.Hour})
+				require.ErrorIs(t, err, x.want)
+				require.NotErrorIs(t, err, kv.ErrUnreachable)
+				require.EqualValues(t, n+1, s.Stats().Accepted, "one connection each")
+			}
+			require.NoError(t, s.Close()) // which waits for those who write
+			require.Equal(t, 1, strings.Count(log.String(), x.logs), log)
+		})
+	}
+}
+
+func TestAMemberGoesOnWithAServerThatIsStartedAnew(t *testing.T) {
+	server, trusts := talktest.Identity(t)
+	for _, plain := range []Plain{PlainAuto, PlainNever} {
+		s := startServer(t, Config{TLS: server, Plain: plain})
+		cl, err := client.Dial(t.Context(), client.Config{Addr: s.Addr(), TLS: trusts})
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		c, giveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		err = cl.Set(c, "k", nil)
+		giveUp()
+		require.ErrorIs(t, err, kv.ErrTimeout, "nobody listens, which may pass")
+		done := make(chan error)
+		go func() { done <- cl.Set(t.Context(), "k", []byte("v")) }()
+		startServer(t, Config{Addr: s.Addr(), TLS: server, Plain: plain})
+		require.NoError(t, <-done)
+		require.NoError(t, cl.Close())
 	}
 }
 

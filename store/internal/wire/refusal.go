@@ -6,10 +6,14 @@ import (
 	"net"
 )
 
-// Refusal is what a server says to who speaks plain text and is another user of its host, before it
-// hangs up. No answer of any dialect begins so: it is no PING's, whose third byte is 0xff, no byte
-// that ends a wait, and too short for a number.
-const Refusal = "!uid"
+// What a server says to a client that it does not serve, before it hangs up. No answer of any
+// dialect begins so: it is no PING's, whose third byte is 0xff, no byte that ends a wait, and too
+// short for a number.
+const (
+	RefusesUser  = "!uid"   // to who speaks plain text and is another user of its host
+	RefusesPlain = "!tls"   // to who speaks plain text where TLS is a must
+	RefusesTLS   = "!plain" // to who speaks TLS where there is none; long enough to be read as a record of it
+)
 
 // RefusedTLS says whether the other end has ended a handshake, and said why.
 func RefusedTLS(err error) bool {

@@ -23,7 +23,8 @@ const MaxOffer = 1024
 type Maker interface {
 	// Lane is the lane's name.
 	Lane() string
-	// Offer is the dialler's first word. An error says why the lane cannot be used from here.
+	// Offer is the dialler's first word. It knows of no link: what a link needs for itself, Expect
+	// or Join makes. An error says why the lane cannot be used from here.
 	Offer() ([]byte, error)
 	// Serve makes what a listener at that address (of UDP, its port known) needs. It fails where
 	// the lane cannot be served; that fails the lane, not the listener.
@@ -37,8 +38,9 @@ type Maker interface {
 type Server interface {
 	// Expect answers a dialler's offer, which may hold anything; an error says why the lane cannot
 	// be used with it. What is returned is ready for the dialler's Join at once. wait is called
-	// exactly once, also where the dialler has not joined: then its context has ended already. It
-	// gives this end of the lane, or leaves nothing.
+	// exactly once, soon after Expect, and beside the dialler's Join; its context ends where the
+	// dialler has not joined. It gives this end of the lane, or leaves nothing. It may give the end
+	// at once: where the dialler does not join after all, the end is dropped.
 	Expect(with Peer, offer []byte) (answer []byte, wait func(c context.Context) (*End, error), err error)
 	// Close ends what listens. Lanes that are up live on; waits fail.
 	Close()
@@ -107,7 +109,8 @@ type Channel interface {
 	// Takes says whether tensors of that many bytes in all should go this way.
 	Takes(tensors []wire.Tensor, bytes int64) bool
 	// Begin prepares to move the tensors; it does not wait for the peer. When it fails, the next
-	// lane is asked.
+	// lane is asked. Close may come while it runs, and before Deliver or Abandon. Bytes of
+	// tensors on any device go by wire.WriteTensor and wire.ReadPayload, or in parts by Each.
 	Begin(tensors []wire.Tensor) (Transfer, error)
 	// Fetch fills in the buffers of arriving tensors, whose other fields came with the frame and
 	// are checked. On failure it has released what it had allocated, cleared Buf, and refused the

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weft-project/weft/transport/internal/bulk"
 	"github.com/weft-project/weft/transport/internal/cudaipc"
@@ -17,14 +18,14 @@ func CheckLanes(names []string) error {
 	var errs []error
 	for _, name := range names {
 		if wire.LaneCode(name) == 0 {
-			errs = append(errs, fmt.Errorf("there is no lane %q; there are %q, %q, %q and %q", name, wire.LaneCUDA, wire.LaneLocal, wire.LaneBulk, wire.LaneQUIC))
+			errs = append(errs, fmt.Errorf("there is no lane %q; there are %s", name, strings.Join(wire.LaneNames(), ", ")))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// laneMakers gives the makers of the lanes that cfg allows, in order of preference; LaneQUIC needs
-// none. cfg has its defaults.
+// laneMakers gives the makers of the lanes that cfg allows, in any order: wire.LaneNames has the
+// preference. LaneQUIC needs none. cfg has its defaults.
 func laneMakers(cfg Config) []lane.Maker {
 	var all []lane.Maker
 	if m := cudaipc.New(cfg.Devices); m != nil && cfg.allows(wire.LaneCUDA) {

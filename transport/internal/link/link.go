@@ -24,18 +24,18 @@ type Link struct {
 	lanes  []wire.LaneState // as they were negotiated, in order of preference; LaneQUIC last
 	Data   *quicstream.Channel
 	id     *identity.Identity // this end's
-	kept   bool               // frames travel on the connection's kept stream
+	by     string             // the lane on which frames travel; LaneQUIC has the connection's kept stream
 	frames *lane.Traffic
 }
 
 // newLink makes the link of a connection that is set up. lanes are the ends of those that are up,
 // by name.
 func newLink(conn *quic.Conn, kept *quic.Stream, cfg mux.Config, said []wire.LaneState, ends map[string]*lane.End) *Link {
-	l := &Link{Conn: conn, peer: cfg.Peer, lanes: append(said, wire.LaneState{Name: wire.LaneQUIC}), kept: true, frames: &lane.Traffic{}}
+	l := &Link{Conn: conn, peer: cfg.Peer, lanes: append(said, wire.LaneState{Name: wire.LaneQUIC}), by: wire.LaneQUIC, frames: &lane.Traffic{}}
 	cfg.Conduit, cfg.Count, cfg.Inline = keptStream{kept}, l.frames, mux.InlineQUIC
 	for _, s := range said {
 		if end := ends[s.Name]; end != nil && end.Conduit != nil {
-			l.kept, cfg.Conduit, cfg.Inline = false, end.Conduit, mux.InlineLocal
+			l.by, cfg.Conduit, cfg.Inline = s.Name, end.Conduit, mux.InlineLocal
 			break
 		}
 	}
@@ -58,7 +58,7 @@ func newLink(conn *quic.Conn, kept *quic.Stream, cfg mux.Config, said []wire.Lan
 
 // explain says what a failed read or write of frames means.
 func (l *Link) explain(op string, err error) error {
-	if l.kept {
+	if l.by == wire.LaneQUIC {
 		var gaveUp *quic.StreamError
 		if cause := context.Cause(l.Conn.Context()); cause != nil {
 			err = cause
@@ -93,17 +93,11 @@ func (l *Link) Lanes() []wire.LaneState {
 	all := append([]wire.LaneState(nil), l.lanes...)
 	for i := range all {
 		l.Account(&all[i])
-	}
-	frames := &all[len(all)-1]
-	if !l.kept {
-		for i := range all {
-			if all[i].Name == wire.LaneLocal {
-				frames = &all[i]
-			}
+		if all[i].Name == l.by {
+			all[i].Sent += l.frames.Sent.Load()
+			all[i].Received += l.frames.Received.Load()
 		}
 	}
-	frames.Sent += l.frames.Sent.Load()
-	frames.Received += l.frames.Received.Load()
 	return all
 }
 

@@ -15,7 +15,10 @@ import (
 )
 
 // laneNames are the lanes beside QUIC, in order of preference.
-func laneNames() []string { return []string{wire.LaneCUDA, wire.LaneLocal, wire.LaneBulk} }
+func laneNames() []string {
+	all := wire.LaneNames()
+	return all[:len(all)-1]
+}
 
 // servedLane is a lane at a listener, or why it is not served there.
 type servedLane struct {

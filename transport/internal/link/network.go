@@ -38,8 +38,8 @@ type Config struct {
 	// Devices whose tensors may go by LaneCUDA; those that are no accelerators, or whose memory
 	// cannot be shared, take no part.
 	Devices []device.Device
-	// Lanes that may be used, of LaneCUDA, LaneLocal, LaneBulk and LaneQUIC; nil means all.
-	// LaneQUIC is always used where no other one serves.
+	// Lanes that may be used, of LaneNames; nil means all. LaneQUIC is always used where no other
+	// one serves.
 	Lanes []string
 	// LendCopies has LaneLocal lend a copy of each tensor, in memory where nothing lies, now or
 	// later, but what that peer was lent. Without it a tensor is lent as it lies: a peer can read

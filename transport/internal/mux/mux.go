@@ -45,6 +45,7 @@ type Session struct {
 	number   uint64 // of the next stream of this end; guarded by out.mu
 
 	arrival chan struct{} // a token: arrived may have something
+	servers servers
 	opening chan struct{} // a token: a stream may be opened
 	pongs   atomic.Uint64 // the last ping that was answered
 	pinged  atomic.Uint64 // the last ping that was sent
@@ -189,6 +190,43 @@ func (l *Session) Accept(c context.Context) (wire.Stream, error) {
 		case <-c.Done():
 			return nil, &wire.Error{Op: "accept a stream from", Peer: l.Peer, Err: c.Err()}
 		}
+	}
+}
+
+// servers is who is given the streams that the peer opens, in the place of Accept.
+type servers struct {
+	mu sync.Mutex
+	fn func(s wire.Stream, kind uint8, whole bool) // nil: nobody
+}
+
+// Serve implements [wire.Link].
+func (l *Session) Serve(c context.Context, fn func(s wire.Stream, kind uint8, whole bool)) {
+	l.servers.set(fn)
+	l.handOver() // what arrived before
+	select {
+	case <-c.Done():
+	case <-l.ctx.Done():
+	}
+	l.servers.set(nil) // when the reader has left fn
+}
+
+func (x *servers) set(fn func(s wire.Stream, kind uint8, whole bool)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.fn = fn
+}
+
+// handOver gives the streams that have arrived to who serves them, or wakes who accepts them.
+func (l *Session) handOver() {
+	l.servers.mu.Lock()
+	defer l.servers.mu.Unlock()
+	if l.servers.fn == nil {
+		lane.Wake(l.arrival)
+		return
+	}
+	for s := l.tryAccept(); s != nil; s = l.tryAccept() {
+		kind, whole := s.peek()
+		l.servers.fn(s, kind, whole)
 	}
 }
 

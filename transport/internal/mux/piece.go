@@ -3,12 +3,11 @@ package mux
 import (
 	"context"
 	"io"
+	"math/bits"
 	"sync"
 
 	"github.com/weft-project/weft/transport/internal/wire"
 )
-
-const keepPiece = 1 << 10 // larger memory of a piece is not kept
 
 // piece is a chunk that waits on its stream: a message or a part of it, or the end.
 type piece struct {
@@ -17,24 +16,30 @@ type piece struct {
 	next              *piece
 }
 
-// Pieces keeps small pieces for the links of a network. It is safe for concurrent use.
-type Pieces struct{ pool sync.Pool }
+// Pieces keeps pieces for the links of a network. It is safe for concurrent use.
+type Pieces struct{ pools [8]sync.Pool } // each of pieces with twice the room; the last of pieceMax
+
+const leastRoom = pieceMax >> 7 // bytes
 
 // NewPieces makes an empty one.
 func NewPieces() *Pieces {
 	p := &Pieces{}
-	p.pool.New = func() any { return &piece{b: make([]byte, 0, 256)} }
+	for i := range p.pools {
+		p.pools[i].New = func() any { return &piece{b: make([]byte, leastRoom<<i)} }
+	}
 	return p
 }
 
-// newPiece makes a piece with room for its body. Pieces are made often, and most are small. All
+// pool is of the pieces with the least room that is enough.
+func (p *Pieces) pool(size int) *sync.Pool {
+	return &p.pools[bits.Len(uint(max(size-1, 0)/leastRoom))]
+}
+
+// newPiece makes a piece with room for its body, of which a chunk has pieceMax bytes at most. All
 // that live count against MaxQueued.
 func (l *Session) newPiece(h chunk) *piece {
-	p := l.Pieces.pool.Get().(*piece)
+	p := l.Pieces.pool(h.size).Get().(*piece)
 	p.kind, p.flags, p.lane = h.kind, h.flags, h.lane
-	if cap(p.b) < h.size {
-		p.b = make([]byte, h.size)
-	}
 	p.b = p.b[:h.size]
 	l.queued.Add(p.memory())
 	return p
@@ -45,11 +50,8 @@ func (p *piece) memory() int64 { return int64(cap(p.b)) + pieceCost }
 // free takes a piece back.
 func (l *Session) free(p *piece) {
 	l.queued.Add(-p.memory())
-	if cap(p.b) > keepPiece {
-		return
-	}
-	p.next, p.b = nil, p.b[:0]
-	l.Pieces.pool.Put(p)
+	p.next, p.b = nil, p.b[:cap(p.b)]
+	l.Pieces.pool(cap(p.b)).Put(p)
 }
 
 // cost is what a piece counts against its stream's window.

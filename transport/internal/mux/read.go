@@ -93,9 +93,12 @@ func (l *Session) allow(total uint64) error {
 
 // takeForStream finds the stream that a chunk belongs to. What is for a finished one is dropped.
 func (l *Session) takeForStream(h chunk, r *bufio.Reader) error {
-	s, err := l.find(h)
+	s, opened, err := l.find(h)
 	if err != nil {
 		return err
+	}
+	if opened {
+		defer l.handOver() // with its first piece
 	}
 	switch {
 	case h.kind == chunkMessage:
@@ -176,43 +179,42 @@ func (l *Session) discard(p *piece) {
 }
 
 // find gives the stream of a chunk: nil for a finished one, and a new one where the peer opens it.
-func (l *Session) find(h chunk) (*stream, error) {
+func (l *Session) find(h chunk) (s *stream, opened bool, err error) {
 	l.mu.Lock()
-	s, err := l.findLocked(h)
+	s, opened, err = l.findLocked(h)
 	grant := l.grantLocked()
 	l.mu.Unlock()
 	l.grant(grant)
-	return s, err
+	return s, opened, err
 }
 
-func (l *Session) findLocked(h chunk) (*stream, error) {
+func (l *Session) findLocked(h chunk) (s *stream, opened bool, err error) {
 	if s := l.streams[h.number]; s != nil || l.over {
-		return s, nil
+		return s, false, nil
 	}
 	index := h.number >> 1
 	if (h.number&1 == 1) == l.Dialler { // this end's own
 		if index >= l.allowed {
-			return nil, wire.FrameErr("stream", "one that was opened", "stream %d", index)
+			return nil, false, wire.FrameErr("stream", "one that was opened", "stream %d", index)
 		}
-		return nil, nil //nolint:nilnil // finished
+		return nil, false, nil // finished
 	}
 	switch {
 	case index < l.seen:
-		return nil, nil //nolint:nilnil // finished
+		return nil, false, nil // finished
 	case index >= l.granted:
-		return nil, wire.FrameErr("stream", "no more streams than were allowed", "stream %d of %d", index, l.granted)
+		return nil, false, wire.FrameErr("stream", "no more streams than were allowed", "stream %d of %d", index, l.granted)
 	case index > l.seen:
-		return nil, wire.FrameErr("stream", "streams in order", "stream %d after %d", index, l.seen)
+		return nil, false, wire.FrameErr("stream", "streams in order", "stream %d after %d", index, l.seen)
 	case h.kind != chunkMessage && h.kind != chunkEnd:
-		return nil, wire.FrameErr("stream", "a message first", "kind %d", h.kind)
+		return nil, false, wire.FrameErr("stream", "a message first", "kind %d", h.kind)
 	}
 	l.seen++
-	s := newStream(l)
+	s = newStream(l)
 	s.number, s.known, s.theirs = h.number, true, true
 	l.streams[h.number] = s
 	l.arrived = append(l.arrived, s)
-	lane.Wake(l.arrival)
-	return s, nil
+	return s, true, nil
 }
 
 // forget drops a stream that this end has finished.

@@ -287,6 +287,17 @@ func (s *stream) arrive(p *piece) (taken bool, err error) {
 	return true, nil
 }
 
+// peek says of which kind the first message is, where all of it has arrived, without tensors.
+func (s *stream) peek() (kind uint8, whole bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.first
+	if p == nil || p.kind != chunkMessage || p.flags&(flagMore|flagExternal) != 0 {
+		return 0, false
+	}
+	return wire.KindAlone(p.b)
+}
+
 // next waits for a piece.
 func (s *stream) next(c context.Context) (*piece, error) {
 	for {

@@ -95,7 +95,7 @@ func (h *channel) borrow(c context.Context, t ticket, live []*wire.Tensor, place
 		n := x.Shape.Elems() * x.Dtype.Size()
 		m, mem, err := h.view(c, t.spots[i], n)
 		if err == nil && x.Device == (device.ID{}) {
-			x.Buf = device.Foreign(mem, func() { h.release(t.first, loan, 1, m) })
+			x.Buf = device.Foreign(mem, m, func() { h.release(t.first, loan, 1, m) })
 		} else if err == nil {
 			x.Buf, err = wire.PlaceTensor(place, x.Device, n)
 			if err == nil {

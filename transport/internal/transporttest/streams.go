@@ -202,6 +202,78 @@ func cancelAccept(t *testing.T, p *Pair) {
 	require.NoError(t, p.Served.Err())
 }
 
+// What comes whole is received where it is served; the rest is not waited for there.
+func serve(t *testing.T, p *Pair) {
+	send := func(n int) {
+		m := &wire.Message{Kind: uint8(n), Header: []byte{byte(n)}, End: true}
+		if n%3 == 1 {
+			m.Header = make([]byte, 200<<10) // more than travels in one piece
+		}
+		if n%3 == 2 {
+			m.Tensors = []wire.Tensor{Tensor(t, rand.New(rand.NewPCG(1, uint64(n))), device.Host(), device.Float32, 100)}
+		}
+		here, err := p.Dialed.Open(p.C)
+		require.NoError(t, err)
+		require.NoError(t, here.Send(p.C, m))
+		if n%3 == 2 {
+			require.NoError(t, m.Tensors[0].Buf.Release())
+		}
+	}
+	const all = 60
+	send(0)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for n := 1; n < all; n++ {
+			send(n)
+		}
+	}()
+	c, cancel := context.WithCancel(p.C)
+	type one struct {
+		s    wire.Stream
+		kind uint8
+		read bool // it was received where it was served
+	}
+	got := make(chan one, all)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.Served.Serve(c, func(s wire.Stream, kind uint8, whole bool) {
+			x := one{s: s, kind: kind}
+			if whole {
+				m, err := s.Recv(c, nil)
+				x.read = err == nil && m.Kind == kind && m.Header[0] == kind && len(m.Header) == 1
+				s.Reset(nil)
+			}
+			got <- x
+		})
+	}()
+	atOnce, kinds := 0, map[uint8]bool{}
+	for range all { // streams may overtake one another
+		x := <-got
+		if x.read {
+			require.Zero(t, x.kind%3, "stream %d", x.kind)
+			atOnce++
+		} else {
+			m, err := x.s.Recv(p.C, nil)
+			require.NoError(t, err)
+			x.kind = m.Kind
+			m.Release()
+			x.s.Reset(nil)
+		}
+		require.False(t, kinds[x.kind], "stream %d came twice", x.kind)
+		kinds[x.kind] = true
+	}
+	require.GreaterOrEqual(t, atOnce, all/3-1, "all but one that was arriving when serving began")
+	<-sent
+	cancel()
+	<-ended
+	send(0)
+	there, err := p.Served.Accept(p.C)
+	require.NoError(t, err, "Accept goes on where Serve has ended")
+	there.Reset(nil)
+}
+
 // More streams than a peer may have open at a time, one after the other, none of them read to its
 // end.
 func streamCredit(t *testing.T, p *Pair) {

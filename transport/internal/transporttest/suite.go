@@ -43,6 +43,7 @@ func Run(t *testing.T, mk Make) {
 		{"CancellationInterruptsASendThatWaits", cancelSend},
 		{"AContextThatEndsAfterTheCallLeavesTheStreamUsable", lateCancel},
 		{"CancellationInterruptsAccept", cancelAccept},
+		{"WhoServesGetsEveryStreamAndIsToldWhatHasArrivedWhole", serve},
 		{"StreamsThatAreResetMakeRoomForOthers", streamCredit},
 		{"AnOrderlyCloseTellsThePeerWhy", orderlyClose},
 		{"ALinksEndEndsItsStreams", endOfLink},

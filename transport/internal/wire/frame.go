@@ -48,6 +48,14 @@ func NewCodec(l Limits) (*Codec, error) {
 	return c, nil
 }
 
+// KindAlone says of which kind a frame's message is, where it has no tensors.
+func KindAlone(frame []byte) (kind uint8, alone bool) {
+	if len(frame) < fixedSize || binary.LittleEndian.Uint16(frame[2:]) != 0 {
+		return 0, false
+	}
+	return frame[0], true
+}
+
 // FrameErr puts a FrameError together.
 func FrameErr(part, want, found string, args ...any) *FrameError {
 	return &FrameError{Part: part, Want: want, Found: fmt.Sprintf(found, args...)}

@@ -8,6 +8,12 @@ const (
 	LaneBulk  = "bulk"  // large tensors over several TLS connections
 )
 
+// LaneNames are all lanes, in order of preference; LaneQUIC is the last.
+func LaneNames() []string { return []string{LaneCUDA, LaneLocal, LaneBulk, LaneQUIC} }
+
+// TensorsAlone says whether a lane moves tensors and nothing else: what is small goes by another.
+func TensorsAlone(name string) bool { return name == LaneCUDA || name == LaneBulk }
+
 // LaneState is a lane of one link.
 type LaneState struct {
 	Name     string
@@ -17,7 +23,7 @@ type LaneState struct {
 	Passed   uint64 // of LaneCUDA: messages sent by another lane, with a tensor on an accelerator that lands on one
 }
 
-// LaneCode is a lane's number on the wire; 0 for no lane.
+// LaneCode is a lane's number on the wire; 0 for no lane. A number is never given again.
 func LaneCode(name string) byte {
 	switch name {
 	case LaneQUIC:

@@ -72,6 +72,10 @@ type Link interface {
 	Open(c context.Context) (Stream, error)
 	// Accept gives the next stream that the peer opened.
 	Accept(c context.Context) (Stream, error)
+	// Serve gives every stream that the peer opens to fn, in the place of Accept, until c ends or
+	// the link is gone. The reader of the link calls fn, so fn must not wait. Where whole is true a
+	// message of that kind has arrived, without tensors, and receiving it does not wait.
+	Serve(c context.Context, fn func(s Stream, kind uint8, whole bool))
 	// RemoteAddr is the peer's address, for messages to people.
 	RemoteAddr() string
 	// Vouches says whether the peer has proved that it may come under that name and rank, by a

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/fakecuda"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/optim"
@@ -24,7 +24,7 @@ import (
 
 // trainingRun trains a small network on a GPU that it opens: what is made is freed, and the GPU is
 // closed. met is how often what was planted had struck before that.
-func trainingRun(lib *fake.Library) (met int, err error) {
+func trainingRun(lib *fakecuda.Library) (met int, err error) {
 	driver, err := native.Open(0)
 	if err != nil {
 		return lib.Seen().Hits, err
@@ -81,7 +81,7 @@ func alone(t *testing.T) bool {
 	if os.Getenv(aloneEnv) != "" {
 		return true
 	}
-	path, err := fake.Build(t.TempDir())
+	path, err := fakecuda.Build(t.TempDir())
 	require.NoError(t, err)
 	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
 	again.Env = append(os.Environ(), aloneEnv+"=1", "LIBCUDA_PATH="+path, "WEFT_CUBLASLT="+path)
@@ -96,7 +96,7 @@ func TestMemoryThatRunsOutAtAnyCallOfTrainingIsAnErrorAndLeavesNothingThroughThe
 	if !alone(t) {
 		return
 	}
-	lib, err := fake.Opened()
+	lib, err := fakecuda.Opened()
 	require.NoError(t, err)
 	_, err = trainingRun(lib)
 	require.NoError(t, err)
@@ -118,9 +118,9 @@ func TestMemoryThatRunsOutAtAnyCallOfTrainingIsAnErrorAndLeavesNothingThroughThe
 		what := fmt.Sprintf("call %d: %s", k+1, is.Met)
 		if err != nil {
 			require.ErrorIs(t, err, device.ErrMemory, what)
-			require.Regexp(t, fake.Plain(is.Met)+": |alloc: ", err.Error(), what)
+			require.Regexp(t, fakecuda.Plain(is.Met)+": |alloc: ", err.Error(), what)
 		}
-		if met > was.Hits && !fake.GivesBack(is.Met) { // it was before all was given back
+		if met > was.Hits && !fakecuda.GivesBack(is.Met) { // it was before all was given back
 			require.Equal(t, was.Left, is.Left, what)
 		}
 	}

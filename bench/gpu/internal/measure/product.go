@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/bench/gpu/internal/places"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu"
 )
@@ -59,7 +60,7 @@ func (b *bench) libraryProduct(dev *device.Accelerator, t *clock, s cuda.Product
 		return 0, err
 	}
 	runs, ok := dev.Memory().(interface {
-		Run(cuda.Work, *cuda.Use, []*device.Buffer, *device.Scratch) error
+		Run(gpumem.Work, *gpumem.Use, []*device.Buffer, *device.Scratch) error
 	})
 	if !ok {
 		return 0, fmt.Errorf("%v is no GPU", dev.ID())
@@ -71,15 +72,15 @@ func (b *bench) libraryProduct(dev *device.Accelerator, t *clock, s cuda.Product
 	defer func() { err = errors.Join(err, all.release()) }()
 	var list cuda.List
 	list.AddProduct(p, all[0].Addr(), all[1].Addr(), all[2].Addr(), all[2].Addr(), 0, 0, all[3].Addr())
-	use := &cuda.Use{Access: []cuda.Access{cuda.Read, cuda.Read, cuda.Write, cuda.Write}}
+	use := &gpumem.Use{Access: []gpumem.Access{gpumem.Read, gpumem.Read, gpumem.Write, gpumem.Write}}
 	return t.median(1, func() error {
 		return runs.Run(work(func(to cuda.Stream) error { return to.Run(&list) }), use, all, nil)
 	})
 }
 
-// work is [cuda.Work] as a function.
+// work is [gpumem.Work] as a function.
 type work func(cuda.Stream) error
 
-// Submit is [cuda.Work]'s.
+// Submit is [gpumem.Work]'s.
 func (w work) Submit(to cuda.Stream, _ uint64) error { return w(to) }
 func (work) Flag() uint8                             { return 0 }

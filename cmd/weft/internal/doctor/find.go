@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 
+	"github.com/weft-project/weft/cmd/weft/internal/crew"
 	"github.com/weft-project/weft/cmd/weft/internal/reach"
-	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/agent"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/rpc"
@@ -30,11 +29,11 @@ type jobSeen struct {
 
 // observeJob asks the workers of the job whose store is at addr, or whose machines meet there.
 func (f *jobFlags) observeJob(c context.Context, addr string, id *transport.Identity) (o jobSeen, err error) {
-	n, err := transport.New(transport.Config{Identity: id, Lanes: []string{transport.LaneQUIC}, Logger: slog.New(slog.DiscardHandler)})
+	n, err := crew.Network(id)
 	if err != nil {
 		return o, err
 	}
-	st, err := dialJob(c, addr, id, f.timeout)
+	st, err := crew.Dial(c, addr, id, f.timeout)
 	if err != nil {
 		return o, f.noStore(addr, err)
 	}
@@ -48,11 +47,12 @@ func (f *jobFlags) observeJob(c context.Context, addr string, id *transport.Iden
 			return o, err
 		}
 		_ = st.Close()
-		if st, err = dialJob(c, addr, id, f.timeout); err != nil {
+		if st, err = crew.Dial(c, addr, id, f.timeout); err != nil {
 			return o, f.noStore(addr, err)
 		}
 	}
-	o, err = f.observeStore(c, addr, st, n)
+	o.addr = addr
+	o.workers, o.epoch, err = crew.Ask(c, st, n, f.timeout)
 	if errors.Is(err, rpc.ErrNoJob) {
 		err = nobodyJoined(addr, len(jobs) > 0)
 	}
@@ -96,26 +96,6 @@ func (f *jobFlags) workersStore(c context.Context, st store.Store, addr string, 
 		err = fmt.Errorf("the job %s at %s has no store for the workers of round %d yet: try again", job, addr, v.Round)
 	}
 	return found, err
-}
-
-// observeStore asks the workers that have joined in a store: those of its latest epoch in which
-// there are any, else those of the store itself.
-func (f *jobFlags) observeStore(c context.Context, addr string, st store.Store, n transport.Network) (o jobSeen, err error) {
-	epochs, err := elastic.Epochs(c, st)
-	if err != nil && !errors.Is(err, store.ErrUnsupported) {
-		return o, err
-	}
-	for _, epoch := range append(epochs, -1) {
-		part := st
-		if epoch >= 0 {
-			part = elastic.EpochStore(st, epoch)
-		}
-		workers, err := rpc.Observe(c, part, n, f.timeout)
-		if err == nil || !errors.Is(err, rpc.ErrNoJob) {
-			return jobSeen{workers, addr, epoch}, err
-		}
-	}
-	return o, rpc.ErrNoJob
 }
 
 // noStore explains why a store is not reached.

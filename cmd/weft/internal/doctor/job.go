@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/cmd/weft/internal/cli"
+	"github.com/weft-project/weft/cmd/weft/internal/crew"
 	"github.com/weft-project/weft/cmd/weft/internal/reach"
 	"github.com/weft-project/weft/cmd/weft/internal/secrets"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -44,9 +44,9 @@ func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 	if err != nil {
 		return cli.Exit(cli.CodeFailed, err)
 	}
-	addr, workers := o.addr, o.workers
+	addr, answers := o.addr, o.workers
 	answered, strangers := 0, 0
-	for _, o := range workers {
+	for _, o := range answers {
 		switch {
 		case o.Err == nil:
 			answered++
@@ -60,13 +60,14 @@ func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 	if o.epoch >= 0 {
 		fmt.Fprintf(w, "store tcp://%s, epoch %d of its elastic job\n", addr, o.epoch)
 	}
-	printPairs(w, workers, f.all)
-	printSilent(w, workers, addr)
+	printPairs(w, answers, f.all)
+	crew.PrintGroups(w, answers)
+	printSilent(w, answers, addr)
 	if answered == 0 {
 		return cli.Exit(cli.CodeFailed, fmt.Errorf("no worker of the job at %s answered: are they still running? where they are on another machine, run this there", addr))
 	}
-	if silent := len(workers) - answered; silent > 0 {
-		return cli.Exit(cli.CodeFailed, fmt.Errorf("%d of %d workers were not reached", silent, len(workers)))
+	if silent := len(answers) - answered; silent > 0 {
+		return cli.Exit(cli.CodeFailed, fmt.Errorf("%d of %d workers were not reached", silent, len(answers)))
 	}
 	return nil
 }
@@ -78,18 +79,6 @@ func storeAddress(init string) (string, error) {
 		return "", fmt.Errorf("--init: expected tcp://host:port of the job's store, or of where its machines meet, got %q", init)
 	}
 	return net.JoinHostPort(u.Hostname(), u.Port()), nil
-}
-
-// dialJob connects with a job's store: with TLS, but where it has none. A plain client of one that
-// has TLS would see nothing of the job.
-func dialJob(c context.Context, addr string, id *transport.Identity, timeout time.Duration) (st *store.Client, err error) {
-	c, cancel := context.WithTimeout(c, timeout)
-	defer cancel()
-	cfg := store.ClientConfig{Addr: addr, Timeout: timeout, TLS: id.StoreTLS()}
-	if !reach.TakesTLS(c, addr, cfg.TLS) {
-		cfg.TLS = nil
-	}
-	return store.Dial(c, cfg)
 }
 
 // pair is two workers that have a link, or had one.

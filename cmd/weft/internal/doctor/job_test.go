@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/cmd/weft/internal/crew"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/printable"
 	"github.com/weft-project/weft/rpc"
@@ -100,7 +101,7 @@ func TestDoctorFindsAStoreWithTLSAndOneWithout(t *testing.T) {
 	for _, cfg := range []store.ServerConfig{{}, {TLS: id.StoreTLS()}, {TLS: id.StoreTLS(), Plain: store.PlainNever}} {
 		srv, err := store.Serve(cfg)
 		require.NoError(t, err)
-		st, err := dialJob(t.Context(), srv.Addr(), id, 500*time.Millisecond)
+		st, err := crew.Dial(t.Context(), srv.Addr(), id, 500*time.Millisecond)
 		require.NoError(t, err)
 		require.NoError(t, st.Close())
 		require.NoError(t, srv.Close())

@@ -23,8 +23,10 @@ const (
 // examineLanes makes a link in this process for each lane, and measures it unless quick.
 func examineLanes(c context.Context, quick bool) []finding {
 	var out []finding
-	for _, lane := range []string{transport.LaneLocal, transport.LaneBulk, transport.LaneQUIC} {
-		out = append(out, examineLane(c, lane, quick))
+	for _, lane := range transport.LaneNames() {
+		if lane != transport.LaneCUDA { // it needs a GPU at both ends
+			out = append(out, examineLane(c, lane, quick))
+		}
 	}
 	return out
 }
@@ -164,7 +166,7 @@ func (l *loop) measure(c context.Context, lane string) (string, error) {
 	l.tensor = transport.Tensor{Dtype: device.Float32, Shape: device.Shape{laneTensor / 4}, Buf: buf}
 	l.heavy = &transport.Message{Tensors: []transport.Tensor{l.tensor}}
 	var says []string
-	if lane != transport.LaneBulk { // small calls never take it
+	if !transport.TensorsAlone(lane) {
 		echo, err := l.median(c, l.empty, laneEchoes)
 		if err != nil {
 			return "", err

@@ -17,6 +17,7 @@ func TestEveryLaneIsMeasuredAndNothingIsLeft(t *testing.T) {
 		transport.LaneBulk:  `^a tensor of 16 MiB moves at \d+\.\d\d GB/s$`,
 		transport.LaneQUIC:  `^a small call there and back takes \d+ µs, a tensor of 16 MiB moves at \d+\.\d\d GB/s$`,
 	}
+	require.Len(t, want, len(transport.LaneNames())-1, "all but lane cuda")
 	for lane, text := range want {
 		f := examineLane(t.Context(), lane, false)
 		require.Equal(t, "lane "+lane, f.what)

@@ -84,9 +84,5 @@ func Open(c context.Context, u store.URL, cfg store.OpenConfig) (store.Store, er
 	if err != nil {
 		return nil, err
 	}
-	s, err := etcd.Dial(c, config)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return etcd.Dial(c, config)
 }

@@ -175,11 +175,5 @@ func (p *etcdPlace) opener() func(context.Context) (store.Store, error) {
 	if p == nil {
 		return nil
 	}
-	return func(c context.Context) (store.Store, error) {
-		s, err := etcd.Dial(c, p.config)
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
-	}
+	return func(c context.Context) (store.Store, error) { return etcd.Dial(c, p.config) }
 }

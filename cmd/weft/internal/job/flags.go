@@ -79,7 +79,7 @@ func (f *Flags) Register(cmd *cobra.Command) {
 	f.Flags.Register(str)
 	flags.Lookup("token-file").Usage += "; where there is none, a job of one machine gets a new one"
 	str(&f.storePlain, "store-plain", "auto", "who may speak plain text with the workers' store, as PyTorch's workers do, in a key space of their own beside the job's: auto this user's processes on this machine, never nobody, always everybody, also on other machines")
-	str(&f.lanes, "lanes", "", "ways for bytes between workers, of "+transport.LaneCUDA+", "+transport.LaneLocal+", "+transport.LaneBulk+" and "+transport.LaneQUIC+", separated by commas (default $"+rpc.LanesVariable+", else all)")
+	str(&f.lanes, "lanes", "", "ways for bytes between workers, of "+strings.Join(transport.LaneNames(), ", ")+", separated by commas (default $"+rpc.LanesVariable+", else all)")
 	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")
 	str(&f.logDir, "log-dir", "", "folder for log files and error files, DIR/ID_RANDOM/round_R/attempt_N/LOCALRANK, which only its user may write to; without --redirects and --tee all output is kept and shown")
 	flags.StringVarP(&f.redirects, note("redirects"), "r", "", "output that goes to files and is not shown, without --log-dir below $XDG_STATE_HOME/weft/logs (~/.local/state/weft/logs), or in a new folder for temporary files where there is no home: 0 none, 1 stdout, 2 stderr, 3 both, or of some workers as in 0:3,1:1 (by local rank)")

@@ -88,10 +88,12 @@ func AnotherJob(err error) bool {
 	return errors.Is(err, transport.ErrIdentity) || errors.As(err, &alert) || strings.Contains(err.Error(), "remote error: tls: ")
 }
 
-// Refusal says what to give to who listens and has said that this is not of its job, "" where
-// nobody has.
+// Refusal says what to give to who listens and has said that this is not of its job, or shows too
+// little, "" where nobody has.
 func Refusal(err error) string {
 	switch {
+	case errors.Is(err, store.ErrNeedsTLS):
+		return secrets.GiveOwn + ", and its --rdzv-id"
 	case errors.Is(err, store.ErrOtherJob):
 		return "give the id of its job, by --rdzv-id, and its secret, or certificates, if those differ, too"
 	case AnotherJob(err):

@@ -114,7 +114,7 @@ func runJob(spec agent.Spec) error {
 			ended = ": " + report
 		}
 		if errors.Is(result.Lost, agent.ErrOutput) {
-			ended += "\nweft: " + strings.TrimPrefix(result.Lost.Error(), "elastic: ")
+			ended += "\nweft: " + result.Lost.Error()
 		}
 		if path := os.Getenv(elastic.ErrorFileVariable); path != "" { // of a launcher of this one
 			if err := worker.CopyTo(path); err != nil {
@@ -125,7 +125,7 @@ func runJob(spec agent.Spec) error {
 	case errors.As(err, &sig):
 		return cli.Exit(128+int(sig), err)
 	case errors.Is(err, agent.ErrOutput):
-		return cli.Exit(cli.CodeFailed, fmt.Errorf("the workers ended well, but %s", strings.TrimPrefix(err.Error(), "elastic: ")))
+		return cli.Exit(cli.CodeFailed, fmt.Errorf("the workers ended well, but %w", err))
 	case errors.Is(err, agent.ErrNoReader):
 		return cli.Exit(CodeUnread, err)
 	case errors.Is(err, agent.ErrInvalidSpec):

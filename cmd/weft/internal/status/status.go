@@ -26,7 +26,7 @@ import (
 // where the job meets.
 type statusFlags struct {
 	job.Flags
-	watch, json bool
+	watch, json, groups bool
 }
 
 // statusNeeds are the flags of "weft run" that say where a job meets, and who may look; with what
@@ -84,6 +84,7 @@ minute at least. The job's machines wait as long.`,
 		flag.Hidden, flag.Usage = !needed, cmp.Or(usage, flag.Usage)
 	}
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "keep it current until the job is over, or its store is gone; on a terminal in place, else a line for each change")
+	cmd.Flags().BoolVar(&f.groups, "groups", false, "also ask the workers what their groups wait in, where and for whom")
 	cmd.Flags().BoolVar(&f.json, "json", false, "as JSON, in seconds; with --watch an object for each change")
 	return cmd
 }
@@ -97,7 +98,13 @@ func (f *statusFlags) status(out *board) error {
 	c, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	w := &watching{at: place.Shown, job: place.Job, proof: place.Proof, out: out, watch: f.watch}
+	if err := f.oneLook(); err != nil {
+		return err
+	}
 	err = w.show(c, place.Open)
+	if err == nil && f.groups {
+		err = f.showGroups(c, out.w, place.Job, w.last.store)
+	}
 	var sig cli.Signal
 	if f.watch && errors.As(err, &sig) {
 		return nil // that is how one stops to watch
@@ -286,16 +293,16 @@ func (w *watching) explain(err error, secure, inEtcd bool) error {
 
 func statusAdvice(err error, secure, inEtcd bool) string {
 	var notTLS tls.RecordHeaderError
-	switch refused := reach.AnotherJob(err); {
+	switch refused := reach.Refusal(err); {
 	case errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrStranger):
 		return "the store there is another user's: a job that several users of one host look into " +
 			"needs a secret, or certificates: " + secrets.GiveOwn
-	case inEtcd && (refused || errors.As(err, &notTLS)):
+	case inEtcd && (refused != "" || errors.As(err, &notTLS)):
 		return "give the job's --rdzv-conf protocol=https,ca_cert=…,ssl_cert=…,ssl_cert_key=…"
 	case inEtcd && errors.Is(err, store.ErrUnreachable):
 		return "is that the address of a member of the cluster (clients' port, 2379 mostly), does it run, and does it speak TLS (--rdzv-conf protocol=https)?"
-	case refused:
-		return reach.Refusal(err)
+	case refused != "":
+		return refused
 	case !inEtcd && (errors.As(err, &notTLS) || secure && errors.Is(err, store.ErrUnreachable)):
 		return "what listens there does not speak TLS with this secret, or these certificates: is it where the job meets, and does the job have any? Where it has none, give none, by flags or variables"
 	case errors.Is(err, store.ErrProtocol):

@@ -2,9 +2,9 @@ package elementwise
 
 import (
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // small is how many elements are not worth tiles and parts.

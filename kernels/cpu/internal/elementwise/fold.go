@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 

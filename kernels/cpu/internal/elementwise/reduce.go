@@ -1,9 +1,9 @@
 package elementwise
 
 import (
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
 // reduce folds some axes.

@@ -2,8 +2,8 @@ package elementwise
 
 import (
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
 	"github.com/weft-project/weft/kernels/cpu/internal/transpose"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels/cpu/internal/vec"
+	"github.com/weft-project/weft/internal/vec"
 )
 
 // All says that all of x are finite numbers. It looks at blocks: 0·v is 0 for every finite v, and

@@ -122,6 +122,7 @@ var unaryCode = [kernels.UnaryFns]struct {
 	kernels.Log1p:    {30, func(c calc, x string, _ float64) string { return c.log1p(x) }},
 	kernels.Expm1:    {30, func(c calc, x string, _ float64) string { return c.expm1(x) }},
 	kernels.Softplus: {30, func(c calc, x string, _ float64) string { return c.softplus(x) }},
+	kernels.Softsign: {15, func(c calc, x string, _ float64) string { return c.softsign(x) }},
 }
 
 // binaryCode is unaryCode's of two operands.

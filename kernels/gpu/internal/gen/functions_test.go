@@ -44,6 +44,13 @@ func numbers(r *rand.Rand, d device.Dtype, n int) []float64 {
 
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
 
+func softsign(x float64) float64 {
+	if math.IsInf(x, 0) {
+		return math.Copysign(1, x)
+	}
+	return x / (1 + math.Abs(x))
+}
+
 // gelu is off by as much as the rounding of x/√2 makes, far out.
 func gelu(x float64) float64 {
 	if math.IsInf(x, -1) {
@@ -77,20 +84,27 @@ func TestFunctionsAreAccurate(t *testing.T) {
 	// Beside zeros that are not at 0 the error is of the terms that cancel; what is next to nothing
 	// may be nothing in float32.
 	cancels := func(least float64) accuracy { return accuracy{normal.of, [2]float64{least, least}} }
-	for fn, f := range map[kernels.Instr]struct {
+	table := map[kernels.Instr]struct {
 		of func(float64) float64
 		accuracy
 	}{
 		kernels.Unary{Fn: kernels.Exp}: {math.Exp, normal}, kernels.Unary{Fn: kernels.Log}: {math.Log, normal},
 		kernels.Unary{Fn: kernels.Tanh}: {math.Tanh, normal}, kernels.Unary{Fn: kernels.Sigmoid}: {sigmoid, cancels(1e-31)},
 		kernels.Unary{Fn: kernels.Log1p}: {math.Log1p, normal}, kernels.Unary{Fn: kernels.Expm1}: {math.Expm1, normal},
+		kernels.Unary{Fn: kernels.Softsign}: {softsign, normal},
 		kernels.Unary{Fn: kernels.Softplus}: {softplus, normal}, kernels.Unary{Fn: kernels.Gelu}: {gelu, accuracy{[2]float64{1e-6, 4e-13}, [2]float64{1e-36, 0x1p-1021}}},
 		kernels.Unary{Fn: kernels.Sin}: {math.Sin, cancels(1e-2)}, kernels.Unary{Fn: kernels.Cos}: {math.Cos, cancels(1e-2)},
 		kernels.Unary{Fn: kernels.Sqrt}: {math.Sqrt, exact}, kernels.Unary{Fn: kernels.Abs}: {math.Abs, exact},
 		kernels.Unary{Fn: kernels.Ceil}: {math.Ceil, exact}, kernels.Unary{Fn: kernels.Floor}: {math.Floor, exact},
 		kernels.Unary{Fn: kernels.Neg}:  {func(x float64) float64 { return -x }, exact},
 		kernels.Unary{Fn: kernels.Relu}: {func(x float64) float64 { return max(x, 0) }, exact}, kernels.Binary{Fn: kernels.GeluGrad}: {geluSlope, cancels(1)},
-	} {
+	}
+	for fn := range kernels.UnaryFn(kernels.UnaryFns) {
+		if fn != kernels.Scale && fn != kernels.Shift { // which are operators of PTX with a constant
+			require.Contains(t, table, kernels.Unary{Fn: fn}, "the table has no row of %v", fn)
+		}
+	}
+	for fn, f := range table {
 		t.Run(fn.String(), func(t *testing.T) {
 			for k, d := range []device.Dtype{device.Float32, device.Float64} {
 				n := soak.Cases(3000)
@@ -129,6 +143,7 @@ func TestExponentialsAndLogarithmsOfExtremesAreRight(t *testing.T) {
 		{kernels.Log1p, []float64{math.MaxFloat64, -1, -2, 1e-300}, []float64{709.782712893384, -inf, math.NaN(), 1e-300}},
 		{kernels.Expm1, []float64{709.78, 710, -800, 1e-300}, []float64{1.7928227943945155e308, inf, -1, 1e-300}},
 		{kernels.Gelu, []float64{math.MaxFloat64, -1e300, -inf, inf}, []float64{math.MaxFloat64, 0, 0, inf}},
+		{kernels.Softsign, []float64{math.MaxFloat64, -inf, inf, 5e-324, -1e-300}, []float64{1, -1, 1, 5e-324, -1e-300}},
 		{kernels.Sin, []float64{1e22, 0x1p1000, 6381956970095103 * 0x1p797, inf}, []float64{-0.8522008497671888, -0.15920170308624246, 1, math.NaN()}},
 		{kernels.Cos, []float64{1e22, 0x1p1000, 6381956970095103 * 0x1p797, inf}, []float64{0.5232147853951389, 0.9872460775989135, -4.687165924254623e-19, math.NaN()}},
 	} {

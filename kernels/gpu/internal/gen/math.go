@@ -150,6 +150,13 @@ func (c calc) softplus(x string) string {
 	return c.add(c.do("max", x, c.k(0)), c.logOf(c.lessOne(e, k), c.float(k)))
 }
 
+// softsign of an infinity is its limit.
+func (c calc) softsign(x string) string {
+	a := c.do("abs", x)
+	y := c.do("div.rn", x, c.add(c.k(1), a))
+	return c.pick(c.do("copysign", x, c.k(1)), y, c.test("eq", a, c.inf()))
+}
+
 // parts is u = m·2ᵏ with √½ ≤ m < √2, for normal numbers: k, an integer, and m.
 func (c calc) parts(u string) (k, m string) {
 	if c.double {

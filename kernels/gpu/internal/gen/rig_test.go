@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
@@ -17,13 +18,13 @@ import (
 // rig computes what this package writes on the interpreter, one instruction at a time: as little of
 // a backend as shows results.
 type rig struct {
-	*cuda.GPU
+	*gpumem.GPU
 	like writer
 }
 
 // newRig is a device whose kernels are written as by a writer like this one.
 func newRig(t testing.TB, like writer) *device.Accelerator {
-	g, err := cuda.NewGPU(testgpu.Open(t, ptx.Config{Races: true}))
+	g, err := gpumem.NewGPU(testgpu.Open(t, ptx.Config{Races: true}))
 	require.NoError(t, err)
 	d := device.Over(device.CUDA(0), &rig{g, like}, 0)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })

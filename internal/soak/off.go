@@ -1,5 +1,0 @@
-//go:build !soak
-
-package soak
-
-const factor = 1

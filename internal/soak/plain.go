@@ -1,0 +1,5 @@
+//go:build !soak && !race
+
+package soak
+
+const times, of = 1, 1
