@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/rpc"
 )
@@ -156,41 +157,62 @@ func TestWhoGivesUpAnOperationEndsItOnAllMembersWithItsCause(t *testing.T) {
 	each(t, gs, func(r int) error { return gs[r].Barrier(t.Context()) })
 }
 
-func TestARootOrAListThatCannotBeIsRefusedBeforeAnythingIsSent(t *testing.T) {
+// wrong has rank 0 call what cannot be, and the others what could. All fail, with the cause, and
+// the group lives on.
+func wrong(t *testing.T, gs []*Group, is error, says string, call, other func(g *Group) error) {
+	t.Helper()
+	for r, err := range attempt(gs, func(r int) error {
+		if r > 0 {
+			return other(gs[r])
+		}
+		return call(gs[r])
+	}) {
+		require.ErrorContains(t, err, says, "rank %d", r)
+		if r == 0 {
+			require.ErrorIs(t, err, is)
+			continue
+		}
+		require.ErrorIs(t, err, ErrAborted, "rank %d", r)
+	}
+	each(t, gs, func(r int) error { return gs[r].Barrier(t.Context()) })
+}
+
+func TestARootOrAListThatCannotBeIsRefusedAndToldToAll(t *testing.T) {
 	gs := groups(t, rpctest.World(t, rpctest.Net(), 3), "g")
-	c, g, x := t.Context(), gs[0], make([]float32, 3)
+	c, x := t.Context(), make([]float32, 3)
+	sum := func(g *Group) error { return AllReduce(c, g, []float32{1}, Sum) }
 	for _, root := range []int{-1, 3} {
-		_, gather := Gather(c, g, x, root)
-		_, scatter := Scatter(c, g, x, root)
-		for _, err := range []error{Broadcast(c, g, x, root), Reduce(c, g, x, Sum, root), gather, scatter} {
-			require.ErrorIs(t, err, ErrArguments)
-			require.ErrorContains(t, err, fmt.Sprintf("root %d; the group has ranks 0 to 2", root))
+		for _, call := range []func(g *Group) error{
+			func(g *Group) error { _, err := Gather(c, g, x, root); return err },
+			func(g *Group) error { _, err := Scatter(c, g, x, root); return err },
+			func(g *Group) error { return Broadcast(c, g, x, root) },
+			func(g *Group) error { return Reduce(c, g, x, Sum, root) },
+		} {
+			wrong(t, gs, ErrArguments, fmt.Sprintf("root %d; the group has ranks 0 to 2", root), call, sum)
 		}
 	}
 	for _, lists := range []int{0, 2, 4} {
-		_, err := AllToAll(c, g, make([][]int32, lists))
-		require.ErrorIs(t, err, ErrArguments)
-		require.ErrorContains(t, err, fmt.Sprintf("arrays for %d members; the group has 3", lists))
+		wrong(t, gs, ErrArguments, fmt.Sprintf("arrays for %d members; the group has 3", lists), func(g *Group) error {
+			_, err := AllToAll(c, g, make([][]int32, lists))
+			return err
+		}, sum)
 	}
-	_, err := Agree(c, g, make(chan int))
-	require.ErrorIs(t, err, ErrArguments)
-	require.ErrorIs(t, g.Barrier(Scope(c, string(make([]byte, maxScope+1)))), ErrArguments)
-	require.Empty(t, g.Trace(), "nothing has begun, and no number is used up")
-	each(t, gs, func(r int) error { return gs[r].Barrier(c) })
+	wrong(t, gs, ErrArguments, "chan int", func(g *Group) error { _, err := Agree(c, g, make(chan int)); return err }, sum)
+	wrong(t, gs, ErrArguments, "no buffer", func(g *Group) error { _, err := g.AllReduced(c, Sum, device.Float32, nil); return err }, sum)
+	require.ErrorIs(t, gs[0].Barrier(Scope(c, string(make([]byte, maxScope+1)))), ErrArguments, "a scope that cannot be has no numbers")
 }
 
-func TestOperationsWithoutMeaningAreRefusedBeforeAnythingIsSent(t *testing.T) {
+func TestOperationsWithoutMeaningAreRefusedAndToldToAll(t *testing.T) {
 	gs := groups(t, rpctest.World(t, rpctest.Net(), 2), "g")
-	c, g := t.Context(), gs[0]
+	c := t.Context()
+	barrier := func(g *Group) error { return g.Barrier(c) }
 	for _, op := range []Op{And, Or, Xor, {}} {
-		require.ErrorIs(t, AllReduce(c, g, []float64{1}, op), ErrOp, op)
+		wrong(t, gs, ErrOp, op.String(), func(g *Group) error { return AllReduce(c, g, []float64{1}, op) }, barrier)
 	}
-	for _, op := range []Op{Mean, Scaled(2), {}} {
-		require.ErrorIs(t, AllReduce(c, g, []int64{1}, op), ErrOp, op)
-		_, err := ReduceScatter(c, g, []int32{1}, op)
-		require.ErrorIs(t, err, ErrOp, op)
+	for _, op := range []Op{Mean, Scaled(2)} {
+		wrong(t, gs, ErrOp, op.String()+" of int64", func(g *Group) error { return AllReduce(c, g, []int64{1}, op) }, barrier)
+		wrong(t, gs, ErrOp, op.String()+" of int32", func(g *Group) error { _, err := ReduceScatter(c, g, []int32{1}, op); return err }, barrier)
 	}
-	require.Empty(t, g.Trace())
 }
 
 func TestSumsBeyondTheLargestNumberAndOfNaNAreWhatTheDefinitionSays(t *testing.T) {

@@ -3,8 +3,8 @@ package collective
 import (
 	"context"
 	"fmt"
-	"math"
 
+	"github.com/weft-project/weft/collective/internal/narrow"
 	"github.com/weft-project/weft/collective/internal/plan"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc"
@@ -126,10 +126,11 @@ func (b *bundle) reduce(c context.Context, g *Group, op Op) error {
 	case device.Int64:
 		err = AllReduce(c, g, device.As[int64](mem), op)
 	case device.BFloat16:
-		wide := widened(mem)
-		if err = AllReduce(c, g, wide, op); err == nil {
-			narrow(mem, wide)
-		}
+		r := g.narrowRun(narrow.BFloat16, op, len(mem)/2, part{mem: mem, buf: b.all}, nil)
+		err = g.do(c, r, func(parts []part) error { // whoever reads mem has, or there were no sums
+			g.copyOut(mem, parts)
+			return nil
+		})
 	default:
 		err = AllReduce(c, g, device.As[float32](mem), op)
 	}
@@ -141,28 +142,6 @@ func (b *bundle) reduce(c context.Context, g *Group, op Op) error {
 	return err
 }
 
-// widened is elements of bfloat16 as float32.
-func widened(mem []byte) []float32 {
-	wide := make([]float32, len(mem)/2)
-	for i := range wide {
-		wide[i] = math.Float32frombits(uint32(mem[2*i])<<16 | uint32(mem[2*i+1])<<24)
-	}
-	return wide
-}
-
-// narrow rounds float32 to the nearest bfloat16, of two the even one.
-func narrow(mem []byte, wide []float32) {
-	for i, v := range wide {
-		bits := math.Float32bits(v)
-		if v != v {
-			bits |= 1 << 22 // a NaN stays one
-		} else {
-			bits += 0x7fff + bits>>16&1
-		}
-		mem[2*i], mem[2*i+1] = byte(bits>>16), byte(bits>>24)
-	}
-}
-
 // AllReduced gives what op makes of the elements of all members' buffers, which have one size on
 // all: a new buffer of the host's, which the caller owns. The members read x, of elements of d,
 // where it lies, also after this returns: it must not change as long as somebody else has a
@@ -170,24 +149,22 @@ func narrow(mem []byte, wide []float32) {
 // [device.Buffer.ReadOnly]; then p members together read each array once, and write one.
 func (g *Group) AllReduced(c context.Context, op Op, d device.Dtype, x *device.Buffer) (*device.Buffer, error) {
 	if x == nil {
-		return nil, fmt.Errorf("collective: AllReduce: %w: no buffer", ErrArguments)
+		return nil, g.refuse(c, fmt.Errorf("collective: AllReduce: %w: no buffer", ErrArguments))
 	}
 	if d.Size() == 0 || x.Len()%d.Size() != 0 {
-		return nil, fmt.Errorf("collective: AllReduce: %w: %d bytes; expected elements of %v", ErrArguments, x.Len(), d)
+		return nil, g.refuse(c, fmt.Errorf("collective: AllReduce: %w: %d bytes; expected elements of %v", ErrArguments, x.Len(), d))
 	}
-	call, err := g.call(plan.AllReduce, op, d, x.Len()/d.Size(), 0)
+	call, err := g.call(c, plan.AllReduce, op, d, x.Len()/d.Size(), 0)
 	if err != nil {
 		return nil, err
 	}
 	if x, err = onHost(x); err != nil {
-		g.Abandon(c, err)
-		return nil, err
+		return nil, g.refuse(c, err)
 	}
 	defer drop(part{buf: x})
 	mem, err := x.Host()
 	if err != nil {
-		g.Abandon(c, err)
-		return nil, err
+		return nil, g.refuse(c, err)
 	}
 	cut := func(i int) (lo, hi int) { return bounds(len(mem), g.Size(), i) }
 	r := g.cutRun(call, part{mem: mem, buf: x}, cut)
@@ -198,8 +175,7 @@ func (g *Group) AllReduced(c context.Context, op Op, d device.Dtype, x *device.B
 			to, err = all.Host()
 		}
 		if err != nil {
-			g.Abandon(c, err)
-			return nil, err
+			return nil, g.refuse(c, err)
 		}
 		r.into = func(piece int) []byte {
 			lo, hi := cut(piece)

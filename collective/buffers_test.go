@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/collective/internal/narrow"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/internal/thresholds"
@@ -98,7 +99,7 @@ func TestBuffersOfBFloat16AreReducedInFloat32AndRoundedOnce(t *testing.T) {
 	want := []string{"1.0078125", "260", "+Inf", "NaN", "+Inf"}
 	each(t, gs, func(r int) error {
 		mem := make([]byte, 2*len(in[r]))
-		narrow(mem, in[r])
+		narrow.BFloat16.Write(mem, in[r], nil)
 		b, err := bufferOf(device.Host(), mem)
 		if err != nil {
 			return err
@@ -108,13 +109,47 @@ func TestBuffersOfBFloat16AreReducedInFloat32AndRoundedOnce(t *testing.T) {
 			return err
 		}
 		got, err := contents(b)
-		for i, v := range widened(got) {
+		sums := make([]float32, len(in[r]))
+		narrow.BFloat16.Read(sums, got)
+		for i, v := range sums {
 			if fmt.Sprint(v) != want[i] {
 				err = errors.Join(err, fmt.Errorf("element %d is %v; expected %s", i, v, want[i]))
 			}
 		}
 		return err
 	})
+}
+
+func TestBuffersOfBFloat16OfEverySizeAreReduced(t *testing.T) {
+	gs := groups(t, rpctest.World(t, rpctest.Net(), 3), "g")
+	sizes := thresholds.Around(thresholds.Groups)
+	for range sizes.Len() {
+		at, side := sizes.Next()
+		n := at.Elems(2, side)
+		each(t, gs, func(r int) error {
+			x, mem := make([]float32, n), make([]byte, 2*n)
+			for i := range x {
+				x[i] = float32((i + r) % 16)
+			}
+			narrow.BFloat16.Write(mem, x, nil)
+			b, err := bufferOf(device.Host(), mem)
+			if err != nil {
+				return err
+			}
+			defer b.Release() //nolint:errcheck // ours
+			if _, err := gs[r].AllReduceBuffers(t.Context(), Max, device.BFloat16, b).Wait(t.Context()); err != nil {
+				return err
+			}
+			got, err := contents(b)
+			narrow.BFloat16.Read(x, got)
+			for i, v := range x {
+				if want := float32(max(i%16, (i+1)%16, (i+2)%16)); v != want {
+					return errors.Join(err, fmt.Errorf("element %d of %d is %v; expected %v", i, n, v, want))
+				}
+			}
+			return err
+		})
+	}
 }
 
 func TestFuturesOfBuffersMatchInTheOrderOfTheirCallsAndMayBeAwaitedInAnother(t *testing.T) {

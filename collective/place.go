@@ -96,6 +96,12 @@ func (g *Group) Abandon(c context.Context, cause error) {
 	g.giveUp(k, cause)
 }
 
+// refuse gives back what is wrong with a call, once it is abandoned.
+func (g *Group) refuse(c context.Context, err error) error {
+	g.Abandon(c, err)
+	return err
+}
+
 // giveUp fails an operation that this member has not begun, and will not.
 func (g *Group) giveUp(k desk.Key, cause error) {
 	g.fail(k, cause)

@@ -22,9 +22,10 @@ type run struct {
 	on    []plan.Move // what it waits for; the group's lock guards it
 	ahead map[int]int // by member: bytes sent to it before it was known to have begun; so does it here
 	has   map[plan.Slot]part
-	size  func(s plan.Slot) int  // bytes of a slot; −1: any
-	into  func(piece int) []byte // where sums go that nobody else is sent; nil: to memory of their own
-	keeps arrival                // what is held until the end
+	size  func(s plan.Slot) int                       // bytes of a slot; −1: any
+	into  func(piece int) []byte                      // where sums go that nobody else is sent; nil: to memory of their own
+	fold  func(dst []byte, piece int, from ...[]byte) // nil: as the call says
+	keeps arrival                                     // what is held until the end
 	sends sync.WaitGroup
 }
 
@@ -53,11 +54,11 @@ func (g *Group) do(c context.Context, r *run, out func(parts []part) error) (err
 			err = fmt.Errorf("collective: %v %v in group %q: %w", call.Kind, r.key, g.name, err)
 		}
 	}()
-	if call.Root < 0 || call.Root >= len(g.members) {
-		return fmt.Errorf("%w: root %d; the group has ranks 0 to %d", ErrArguments, call.Root, len(g.members)-1)
-	}
 	if err := checkScope(scope); err != nil {
 		return err
+	}
+	if call.Root < 0 || call.Root >= len(g.members) {
+		return g.refuse(c, fmt.Errorf("%w: root %d; the group has ranks 0 to %d", ErrArguments, call.Root, len(g.members)-1))
 	}
 	if at, has := c.Deadline(); has {
 		r.call.Left = max(time.Until(at), 1)
@@ -280,9 +281,12 @@ func (r *run) sum(piece int) error {
 		from[rank] = r.has[plan.Raw(rank, piece)].mem
 	}
 	r.g.moved.Add(int64((len(from) + 1) * len(from[0])))
+	if r.fold == nil {
+		r.fold = func(dst []byte, _ int, from ...[]byte) { fold.Into(dst, r.call.Op, r.call.Dtype, from...) }
+	}
 	if r.into != nil {
 		mem := r.into(piece)
-		fold.Into(mem, r.call.Op, r.call.Dtype, from...)
+		r.fold(mem, piece, from...)
 		r.has[plan.Sum(piece)] = part{mem: mem}
 		return nil
 	}
@@ -295,7 +299,7 @@ func (r *run) sum(piece int) error {
 	if err != nil {
 		return err
 	}
-	fold.Into(mem, r.call.Op, r.call.Dtype, from...)
+	r.fold(mem, piece, from...)
 	r.has[plan.Sum(piece)] = part{mem: mem, buf: buf}
 	return nil
 }

@@ -28,7 +28,7 @@ func Reduce[E Element](c context.Context, g *Group, x []E, op Op, root int) erro
 }
 
 func reduce[E Element](c context.Context, g *Group, kind plan.Kind, x []E, op Op, root int) error {
-	call, err := calls[E](g, kind, op, len(x), root)
+	call, err := calls[E](c, g, kind, op, len(x), root)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func ReduceScatter[E Element](c context.Context, g *Group, x []E, op Op) (share 
 
 // shareOf runs an operation that gives each member its share.
 func shareOf[E Element](c context.Context, g *Group, kind plan.Kind, x []E, op Op, root int) (share []E, err error) {
-	call, err := calls[E](g, kind, op, len(x), root)
+	call, err := calls[E](c, g, kind, op, len(x), root)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func sharesOf[E Element](g *Group, n int) func(i int) (lo, hi int) {
 
 // Broadcast replaces x, of one length on all members, by the root's.
 func Broadcast[E Element](c context.Context, g *Group, x []E, root int) error {
-	call, err := calls[E](g, plan.Broadcast, Op{}, len(x), root)
+	call, err := calls[E](c, g, plan.Broadcast, Op{}, len(x), root)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func Gather[E Element](c context.Context, g *Group, x []E, root int) ([][]E, err
 }
 
 func gather[E Element](c context.Context, g *Group, kind plan.Kind, x []E, root int) (all [][]E, err error) {
-	call, err := calls[E](g, kind, Op{}, -1, root)
+	call, err := calls[E](c, g, kind, Op{}, -1, root)
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +123,9 @@ func gather[E Element](c context.Context, g *Group, kind plan.Kind, x []E, root 
 // AllToAll gives member r what all have in x[r], by rank. Lengths may differ.
 func AllToAll[E Element](c context.Context, g *Group, x [][]E) (all [][]E, err error) {
 	if len(x) != g.Size() {
-		return nil, fmt.Errorf("%w: arrays for %d members; the group has %d", ErrArguments, len(x), g.Size())
+		return nil, g.refuse(c, fmt.Errorf("collective: AllToAll: %w: arrays for %d members; the group has %d", ErrArguments, len(x), g.Size()))
 	}
-	call, err := calls[E](g, plan.AllToAll, Op{}, -1, 0)
+	call, err := calls[E](c, g, plan.AllToAll, Op{}, -1, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -144,14 +144,14 @@ func (g *Group) Barrier(c context.Context) error {
 }
 
 // calls describes a call, and checks what it is given.
-func calls[E Element](g *Group, kind plan.Kind, op Op, n, root int) (desk.Call, error) {
-	return g.call(kind, op, device.DtypeOf[E](), n, root)
+func calls[E Element](c context.Context, g *Group, kind plan.Kind, op Op, n, root int) (desk.Call, error) {
+	return g.call(c, kind, op, device.DtypeOf[E](), n, root)
 }
 
-func (g *Group) call(kind plan.Kind, op Op, d device.Dtype, n, root int) (desk.Call, error) {
+func (g *Group) call(c context.Context, kind plan.Kind, op Op, d device.Dtype, n, root int) (desk.Call, error) {
 	if kind.Sums() {
 		if err := fold.Check(op.of, d); err != nil {
-			return desk.Call{}, fmt.Errorf("collective: %v: %w", kind, err)
+			return desk.Call{}, g.refuse(c, fmt.Errorf("collective: %v: %w", kind, err))
 		}
 	}
 	return desk.Call{Kind: kind, Algorithm: g.pick(kind, max(n, 0)*d.Size()), Op: op.of, Dtype: d, Count: n, Root: root}, nil
@@ -187,7 +187,7 @@ func copies[E Element](all *[][]E, parts []part) error {
 func Agree[T any](c context.Context, g *Group, value T) ([]T, error) {
 	raw, err := cbor.Marshal(value)
 	if err != nil {
-		return nil, fmt.Errorf("collective: agree: %w: %w", ErrArguments, err)
+		return nil, g.refuse(c, fmt.Errorf("collective: agree: %w: %w", ErrArguments, err))
 	}
 	call := desk.Call{Kind: plan.AllGather, Algorithm: g.pick(plan.AllGather, 0), Count: -1}
 	all := make([]T, g.Size())

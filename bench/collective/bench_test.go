@@ -33,6 +33,8 @@ var operations = map[string]func(g *collective.Group, bytes int) operation{
 			return y.Release()
 		}
 	},
+	"AllReduceBFloat16": narrow(false),
+	"AllReduceInt8":     narrow(true),
 	"Broadcast": func(g *collective.Group, bytes int) operation {
 		x := make([]float32, bytes/4)
 		return func(c context.Context) error { return collective.Broadcast(c, g, x, 0) }
@@ -53,6 +55,14 @@ var operations = map[string]func(g *collective.Group, bytes int) operation{
 		return func(c context.Context) error { _, err := collective.AllToAll(c, g, x); return err }
 	},
 	"Barrier": func(g *collective.Group, _ int) operation { return g.Barrier },
+}
+
+// narrow makes sums of float32 that travel in fewer bits.
+func narrow(int8s bool) func(g *collective.Group, bytes int) operation {
+	return func(g *collective.Group, bytes int) operation {
+		x, n := make([]float32, bytes/4), collective.Narrow{Int8: int8s}
+		return func(c context.Context) error { return n.AllReduce(c, g, x, collective.Sum) }
+	}
 }
 
 func measure(b *testing.B, op string, sizes ...int) {
@@ -89,13 +99,15 @@ func human(n int) string {
 
 var sizes = []int{4 << 10, 64 << 10, 1 << 20, 16 << 20}
 
-func BenchmarkAllReduce(b *testing.B)      { measure(b, "AllReduce", sizes...) }      // of buffers, to new ones
-func BenchmarkAllReduceSlice(b *testing.B) { measure(b, "AllReduceSlice", sizes...) } // in place
-func BenchmarkBroadcast(b *testing.B)      { measure(b, "Broadcast", sizes...) }
-func BenchmarkAllGather(b *testing.B)      { measure(b, "AllGather", sizes...) }
-func BenchmarkReduceScatter(b *testing.B)  { measure(b, "ReduceScatter", sizes...) }
-func BenchmarkAllToAll(b *testing.B)       { measure(b, "AllToAll", sizes...) }
-func BenchmarkBarrier(b *testing.B)        { measure(b, "Barrier", 0) }
+func BenchmarkAllReduce(b *testing.B)         { measure(b, "AllReduce", sizes...) }      // of buffers, to new ones
+func BenchmarkAllReduceSlice(b *testing.B)    { measure(b, "AllReduceSlice", sizes...) } // in place
+func BenchmarkAllReduceBFloat16(b *testing.B) { measure(b, "AllReduceBFloat16", sizes...) }
+func BenchmarkAllReduceInt8(b *testing.B)     { measure(b, "AllReduceInt8", sizes...) }
+func BenchmarkBroadcast(b *testing.B)         { measure(b, "Broadcast", sizes...) }
+func BenchmarkAllGather(b *testing.B)         { measure(b, "AllGather", sizes...) }
+func BenchmarkReduceScatter(b *testing.B)     { measure(b, "ReduceScatter", sizes...) }
+func BenchmarkAllToAll(b *testing.B)          { measure(b, "AllToAll", sizes...) }
+func BenchmarkBarrier(b *testing.B)           { measure(b, "Barrier", 0) }
 
 // What is measured between processes is right.
 func TestProcessesSumOverEveryLane(t *testing.T) {

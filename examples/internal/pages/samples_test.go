@@ -128,6 +128,32 @@ func spread(c context.Context, g *collective.Group, x, w1, w2 *autodiff.Tensor) 
 	return tensors.Leave(c, g, autodiff.MatMul(h, w2))              // and rows of w2
 }
 
+func mean(c context.Context, g *collective.Group, wire []collective.Narrow, grads [][]float32) error {
+	for i, x := range grads {
+		if err := wire[i].AllReduce(c, g, x, collective.Mean); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestMeansTravelInFewerBits(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 2)
+	grads := [2][][]float32{{{1, 2}, {3}}, {{2, 4}, {5}}}
+	var all sync.WaitGroup
+	for r, w := range ws {
+		all.Go(func() {
+			g, err := collective.Open(t.Context(), w, "g")
+			if assert.NoError(t, err) {
+				assert.NoError(t, mean(t.Context(), g, make([]collective.Narrow, 2), grads[r]))
+				assert.NoError(t, g.Close())
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, [2][][]float32{{{1.5, 3}, {4}}, {{1.5, 3}, {4}}}, grads)
+}
+
 // together runs fn on two workers, each in a pass, and gives the gradients of what fn returns.
 func together(t *testing.T, fn func(c context.Context, g *collective.Group) (*autodiff.Tensor, error)) (grads [2][]float64) {
 	ws := rpctest.World(t, rpctest.Net(), 2)

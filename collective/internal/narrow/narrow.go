@@ -1,0 +1,186 @@
+package narrow
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Form is a way to write float32. The numbers travel between members.
+type Form uint8
+
+// The forms.
+const (
+	// BFloat16 is the upper half: 8 bits of exponent, 7 of fraction. 2 bytes an element.
+	BFloat16 Form = iota + 1
+	// Int8 is a scale for each block, and 8 bits an element: multiples of the scale from −127 to
+	// 127. What is not finite becomes NaN. 1 byte an element, and 4 a block.
+	Int8
+)
+
+// Known says whether it is one of the forms.
+func (f Form) Known() bool { return f == BFloat16 || f == Int8 }
+
+func (f Form) String() string {
+	switch f {
+	case BFloat16:
+		return "bfloat16"
+	case Int8:
+		return "int8"
+	}
+	return fmt.Sprintf("Form(%d)", uint8(f))
+}
+
+// Block is how many elements are written together.
+const Block = 256
+
+const scaleBytes = 4
+
+// nan is the code of what is not finite.
+const nan = math.MinInt8
+
+// Bytes is what n elements take.
+func (f Form) Bytes(n int) int {
+	if f == BFloat16 {
+		return 2 * n
+	}
+	return n + (n+Block-1)/Block*scaleBytes
+}
+
+// Write writes x, to which it adds lost first, and leaves in lost what rounding took from it. lost
+// is as long as x; nil adds nothing, and leaves nothing. to has Bytes(len(x)). x stays as it is.
+func (f Form) Write(to []byte, x, lost []float32) {
+	var sum, back [Block]float32
+	for len(x) > 0 {
+		n := min(Block, len(x))
+		v := x[:n]
+		if lost != nil {
+			for i := range v {
+				sum[i] = x[i] + lost[i]
+			}
+			v = sum[:n]
+		}
+		f.writeBlock(to, v)
+		if lost != nil {
+			f.readBlock(back[:n], to)
+			for i, b := range back[:n] {
+				lost[i] = rest(v[i], b)
+			}
+			lost = lost[n:]
+		}
+		to, x = to[f.Bytes(n):], x[n:]
+	}
+}
+
+// rest is what rounding v to b takes away; nothing where a difference says nothing.
+func rest(v, b float32) float32 {
+	if d := v - b; d-d == 0 {
+		return d
+	}
+	return 0
+}
+
+// Read reads as many elements as x has.
+func (f Form) Read(x []float32, from []byte) {
+	for len(x) > 0 {
+		n := min(Block, len(x))
+		f.readBlock(x[:n], from)
+		x, from = x[n:], from[f.Bytes(n):]
+	}
+}
+
+// writeBlock writes a block.
+func (f Form) writeBlock(to []byte, x []float32) {
+	if f == BFloat16 {
+		for i, v := range x {
+			binary.LittleEndian.PutUint16(to[2*i:], upper(v))
+		}
+		return
+	}
+	scale := scaleOf(x)
+	binary.LittleEndian.PutUint32(to, math.Float32bits(scale))
+	to = to[scaleBytes:]
+	for i, v := range x {
+		to[i] = byte(code(v, scale))
+	}
+}
+
+// upper rounds to the nearest bfloat16, of two the even one.
+func upper(v float32) uint16 {
+	bits := math.Float32bits(v)
+	if v != v {
+		bits |= 1 << 22 // a NaN stays one
+	} else {
+		bits += 0x7fff + bits>>16&1
+	}
+	return uint16(bits >> 16)
+}
+
+// scaleOf is the step in which the largest finite element is 127.
+func scaleOf(x []float32) float32 {
+	var most float32
+	for _, v := range x {
+		if v < 0 {
+			v = -v
+		}
+		if v > most && v <= math.MaxFloat32 {
+			most = v
+		}
+	}
+	scale := most / math.MaxInt8
+	if scale*math.MaxInt8 > math.MaxFloat32 {
+		scale = math.Nextafter32(scale, 0)
+	}
+	return scale
+}
+
+func code(v, scale float32) int8 {
+	if v-v != 0 {
+		return nan
+	}
+	if scale == 0 {
+		return 0
+	}
+	return int8(max(-math.MaxInt8, min(math.MaxInt8, math.RoundToEven(float64(v)/float64(scale)))))
+}
+
+// readBlock reads a block.
+func (f Form) readBlock(x []float32, from []byte) {
+	if f == BFloat16 {
+		for i := range x {
+			x[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(from[2*i:])) << 16)
+		}
+		return
+	}
+	scale := math.Float32frombits(binary.LittleEndian.Uint32(from))
+	from = from[scaleBytes:]
+	for i := range x {
+		if c := int8(from[i]); c == nan {
+			x[i] = float32(math.NaN())
+		} else {
+			x[i] = float32(c) * scale
+		}
+	}
+}
+
+// Fold folds arrays of n elements that are written so, one or more, and writes the result to dst,
+// which may be the first of them. fold folds rows of float32 into the first argument. lost is as
+// Write has it.
+func (f Form) Fold(dst []byte, n int, lost []float32, fold func(out []float32, rows ...[]float32), from ...[]byte) {
+	all := make([]float32, len(from)*Block)
+	rows, out := make([][]float32, len(from)), make([]float32, Block)
+	for at := 0; at < n; at += Block {
+		k := min(Block, n-at)
+		off := f.Bytes(at)
+		for r, b := range from {
+			rows[r] = all[r*Block:][:k]
+			f.readBlock(rows[r], b[off:])
+		}
+		fold(out[:k], rows...)
+		var l []float32
+		if lost != nil {
+			l = lost[at : at+k]
+		}
+		f.Write(dst[off:off+f.Bytes(k)], out[:k], l)
+	}
+}

@@ -1,0 +1,111 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-project/weft/collective/internal/desk"
+	"github.com/weft-project/weft/collective/internal/fold"
+	"github.com/weft-project/weft/collective/internal/narrow"
+	"github.com/weft-project/weft/collective/internal/plan"
+	"github.com/weft-project/weft/device"
+)
+
+// Narrow reduces arrays of float32 that travel in fewer bits, for networks that are slow: as
+// bfloat16, with half the bytes, or with a quarter of them. Elements are rounded to the nearest,
+// summed in float32, and the sums are rounded once more; all members get the same bits.
+//
+// What rounding takes away is not lost. A Narrow keeps it, and adds it to what it reduces next. So
+// there is one for each array that is reduced again and again, as a parameter's gradient. One
+// goroutine uses it at a time. The zero value works.
+type Narrow struct {
+	// Int8 sends 8 bits of each element, and one scale for 256 of them: each is exact to 1/254 of
+	// the largest of its 256. Elements that are not finite become NaN.
+	Int8 bool
+
+	lost []float32 // of this member's elements
+	owed []float32 // of the sums that this member makes
+}
+
+// Reset forgets what rounding has taken, as after a restart.
+func (n *Narrow) Reset() { n.lost, n.owed = nil, nil }
+
+// AllReduce replaces x by what op makes of all members' elements: Sum, Mean or Scaled. All members
+// give arrays of one length, and the same Int8. An array of another length than the one before it
+// begins anew. Where it fails x is as it was.
+func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) error {
+	if _, ok := op.Weight(g.Size()); !ok {
+		return g.refuse(c, fmt.Errorf("collective: AllReduce in fewer bits: %w: %v; expected Sum, Mean or Scaled", ErrOp, op))
+	}
+	form := narrow.BFloat16
+	if n.Int8 {
+		form = narrow.Int8
+	}
+	mine, err := device.Host().Alloc(padTo(form.Bytes(len(x)), alignment))
+	if err != nil {
+		return g.refuse(c, err)
+	}
+	defer drop(part{buf: mine})
+	mem, err := mine.Host()
+	if err != nil {
+		return g.refuse(c, err)
+	}
+	mem = mem[:form.Bytes(len(x))]
+	lost, owed := kept(n.lost, len(x)), kept(n.owed, len(x))
+	form.Write(mem, x, lost)
+	at := placeIn(c)
+	at.what = strings.TrimSpace(at.what + " travel as " + form.String())
+	r := g.narrowRun(form, op, len(x), part{mem: mem, buf: mine}, owed)
+	err = g.do(context.WithValue(c, placeKey{}, at), r, func(parts []part) error {
+		for i, p := range parts {
+			lo, hi := blocks(len(x), g.Size(), i)
+			form.Read(x[lo:hi], p.mem)
+		}
+		return nil
+	})
+	if err == nil {
+		n.lost, n.owed = lost, owed
+	}
+	return err
+}
+
+// narrowRun is an operation in which each member sums its piece, and keeps in owed what rounding
+// takes from the sum; nil: nowhere. Nobody else may sum it: that would be taken twice.
+func (g *Group) narrowRun(form narrow.Form, op Op, n int, whole part, owed []float32) *run {
+	call := desk.Call{Kind: plan.AllReduce, Algorithm: plan.Direct, Op: op.of, Dtype: device.Float32, Count: n}
+	r := g.cutRun(call, whole, func(i int) (int, int) {
+		lo, hi := blocks(n, g.Size(), i)
+		return form.Bytes(lo), form.Bytes(hi)
+	})
+	r.fold = func(dst []byte, piece int, from ...[]byte) {
+		lo, hi := blocks(n, g.Size(), piece)
+		late := owed
+		if late != nil {
+			late = owed[lo:hi]
+		}
+		form.Fold(dst, hi-lo, late, func(out []float32, rows ...[]float32) {
+			raw := make([][]byte, len(rows))
+			for i, row := range rows {
+				raw[i] = device.Bytes(row)
+			}
+			fold.Into(device.Bytes(out), op.of, device.Float32, raw...)
+		}, from...)
+	}
+	return r
+}
+
+// kept is a copy of what was kept, or nothing where that belongs to an array of another length.
+func kept(of []float32, n int) []float32 {
+	if len(of) != n {
+		return make([]float32, n)
+	}
+	return slices.Clone(of)
+}
+
+// blocks is where a member's piece begins and ends, in elements: at blocks.
+func blocks(n, size, piece int) (lo, hi int) {
+	each := padTo((n+size-1)/size, narrow.Block)
+	return min(piece*each, n), min((piece+1)*each, n)
+}
