@@ -25,7 +25,8 @@ type Group struct {
 	about   []about
 	near    []bool // by rank: large arrays travel there through memory that both ends see
 	anyNear bool
-	oneHost bool // of all members
+	layout  []int // by rank: the host, from 0; all members have the same
+	choices atomic.Pointer[choices]
 	known   known
 	moved   atomic.Int64 // bytes of arrays that this member has read and written in memory
 	buffers sync.Pool    // of *bytes.Buffer: notes are put together there

@@ -11,7 +11,7 @@ import (
 // cutUp runs an operation on an array of one size on all members, which cut divides into pieces.
 func (g *Group) cutUp(c context.Context, call desk.Call, mem []byte, cut func(i int) (lo, hi int), out func([]part) error) error {
 	own := [2]int{}
-	if call.Algorithm == plan.Direct && (call.Kind == plan.AllReduce || call.Kind == plan.ReduceScatter) {
+	if call.Algorithm != plan.Spread && (call.Kind == plan.AllReduce || call.Kind == plan.ReduceScatter) {
 		own[0], own[1] = cut(g.rank) // the piece that nobody else reads
 	}
 	whole, err := g.hold(mem, own[0], own[1])
@@ -82,33 +82,6 @@ func (g *Group) hold(mem []byte, lo, hi int) (part, error) {
 	copy(host, mem[:lo])
 	copy(host[hi:], mem[hi:])
 	return part{mem: host[:len(mem)], buf: buf}, nil
-}
-
-// Up to so many bytes of all members together, all get all arrays and fold alone: more bytes, but
-// fewer messages. Between two members it costs no bytes more, but what is folded twice must lie in
-// a cache.
-const (
-	small     = 32 << 10
-	smallNear = 1 << 20 // where all members are on one host
-	smallPair = 4 << 20 // of two members
-)
-
-// pick chooses an algorithm; all members choose alike.
-func (g *Group) pick(kind plan.Kind, bytes int) plan.Algorithm {
-	size, few := g.Size(), small
-	switch {
-	case size == 2 && kind == plan.AllReduce:
-		few = smallPair
-	case g.oneHost:
-		few = smallNear
-	}
-	switch {
-	case kind == plan.Barrier, kind == plan.AllReduce && bytes*size <= few:
-		return plan.Spread
-	case kind == plan.Broadcast && size > 2 && bytes*size <= few:
-		return plan.Tree
-	}
-	return plan.Direct
 }
 
 // drop gives back what hold has taken.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 
 	"github.com/weft-project/weft/collective/internal/ballot"
 	"github.com/weft-project/weft/rpc"
@@ -56,7 +55,7 @@ func (g *Group) meet(hosts []string) {
 		g.about, g.near, g.anyNear = append(g.about, a), append(g.near, near), g.anyNear || near
 		g.mu.Unlock()
 	}
-	g.oneHost = hosts[0] != "" && len(slices.Compact(slices.Clone(hosts))) == 1 // all members know this alike
+	g.settleOn(hosts)
 	g.hide = rpc.ShowGroup(g.w, g.status)
 	watched, cancel := context.WithCancel(g.life)
 	g.unwatch = cancel

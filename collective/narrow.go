@@ -74,7 +74,7 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 // narrowRun is an operation in which each member sums its piece, and keeps in owed what rounding
 // takes from the sum; nil: nowhere. Nobody else may sum it: that would be taken twice.
 func (g *Group) narrowRun(form narrow.Form, op Op, n int, whole part, owed []float32) *run {
-	call := desk.Call{Kind: plan.AllReduce, Algorithm: plan.Direct, Op: op.of, Dtype: device.Float32, Count: n}
+	call := desk.Call{Kind: plan.AllReduce, Algorithm: g.large(plan.AllReduce), Op: op.of, Dtype: device.Float32, Count: n}
 	r := g.cutRun(call, whole, func(i int) (int, int) {
 		lo, hi := blocks(n, g.Size(), i)
 		return form.Bytes(lo), form.Bytes(hi)

@@ -37,6 +37,7 @@ type place struct {
 	line  string
 	key   *desk.Key // the operation's; nil: the next of its scope
 	began func(k desk.Key)
+	by    plan.Algorithm // 0: as the group chooses
 }
 
 type placeKey struct{}
@@ -172,13 +173,13 @@ func (k *known) line() string {
 }
 
 // plan is what a member does in an operation. It is shared by all operations of the kind.
-func (k *known) plan(call desk.Call, size, rank int) plan.Plan {
+func (k *known) plan(call desk.Call, size, rank int, layout []int) plan.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := planned{call.Kind, call.Algorithm, call.Root}
 	p, seen := k.plans[key]
 	if !seen {
-		p = plan.New(call.Kind, call.Algorithm, size, rank, call.Root)
+		p = plan.New(call.Kind, call.Algorithm, size, rank, call.Root, layout...)
 		remember(&k.plans, key, p)
 	}
 	return p

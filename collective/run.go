@@ -63,7 +63,7 @@ func (g *Group) do(c context.Context, r *run, out func(parts []part) error) (err
 	if at, has := c.Deadline(); has {
 		r.call.Left = max(time.Until(at), 1)
 	}
-	p := g.known.plan(call, len(g.members), g.rank)
+	p := g.known.plan(call, len(g.members), g.rank, g.layout)
 	err = r.register(c, scope, p.Steps)
 	for i := 0; err == nil && i < len(p.Steps); i++ {
 		err = r.step(c, i, p.Steps[i])

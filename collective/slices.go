@@ -139,7 +139,7 @@ func AllToAll[E Element](c context.Context, g *Group, x [][]E) (all [][]E, err e
 
 // Barrier waits until all members have come to it.
 func (g *Group) Barrier(c context.Context) error {
-	call := desk.Call{Kind: plan.Barrier, Algorithm: g.pick(plan.Barrier, 0), Count: -1}
+	call := desk.Call{Kind: plan.Barrier, Algorithm: g.pick(c, plan.Barrier, 0), Count: -1}
 	return g.bring(c, call, map[int][]byte{g.rank: nil}, func([]part) error { return nil })
 }
 
@@ -154,7 +154,7 @@ func (g *Group) call(c context.Context, kind plan.Kind, op Op, d device.Dtype, n
 			return desk.Call{}, g.refuse(c, fmt.Errorf("collective: %v: %w", kind, err))
 		}
 	}
-	return desk.Call{Kind: kind, Algorithm: g.pick(kind, max(n, 0)*d.Size()), Op: op.of, Dtype: d, Count: n, Root: root}, nil
+	return desk.Call{Kind: kind, Algorithm: g.pick(c, kind, max(n, 0)*d.Size()), Op: op.of, Dtype: d, Count: n, Root: root}, nil
 }
 
 // copyOut puts parts one behind the other.
@@ -189,7 +189,7 @@ func Agree[T any](c context.Context, g *Group, value T) ([]T, error) {
 	if err != nil {
 		return nil, g.refuse(c, fmt.Errorf("collective: agree: %w: %w", ErrArguments, err))
 	}
-	call := desk.Call{Kind: plan.AllGather, Algorithm: g.pick(plan.AllGather, 0), Count: -1}
+	call := desk.Call{Kind: plan.AllGather, Algorithm: g.pick(c, plan.AllGather, 0), Count: -1}
 	all := make([]T, g.Size())
 	err = g.bring(c, call, map[int][]byte{g.rank: raw}, func(parts []part) error {
 		for r, p := range parts {

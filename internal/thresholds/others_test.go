@@ -5,7 +5,7 @@ package thresholds
 // mathematics of generators.
 var noThresholds = map[string]string{
 	"autodiff":                      "maxPrimitives",
-	"collective":                    "aheadWindow maxCount maxSlots maxVoters pages traced",
+	"collective":                    "aheadWindow maxCount maxSlots maxVoters pages traced tuneFrom tuneSpread tuneTo",
 	"collective/internal/desk":      "Ahead AheadBytes Scopes",
 	"collective/gpus":               "mostSaid",
 	"collective/internal/postbox":   "MostOffers Window",

@@ -19,12 +19,16 @@ const (
 	// Tree: a binomial tree from or to the root. ⌈log₂p⌉ steps; a broadcast's inner member sends S
 	// bytes in each of its steps, and what is gathered grows on the way to the root.
 	Tree
+	// Hosts does as Direct, but what several members of a host need comes to the host once, and is
+	// passed on there. Of p members on G hosts, a slot that all need crosses between hosts G−1 times
+	// in place of p−p/G.
+	Hosts
 )
 
-var algorithms = [...]string{"direct", "spread", "ring", "tree"}
+var algorithms = [...]string{"direct", "spread", "ring", "tree", "hosts"}
 
 // Known says whether it is one of the algorithms.
-func (a Algorithm) Known() bool { return a >= Direct && a <= Tree }
+func (a Algorithm) Known() bool { return a >= Direct && a <= Hosts }
 
 func (a Algorithm) String() string {
 	if !a.Known() {
@@ -42,6 +46,8 @@ func (a Algorithm) Does(kind Kind) bool {
 		return kind == AllReduce || kind == AllGather || kind == Barrier
 	case Ring:
 		return kind == AllReduce || kind == AllGather || kind == Broadcast
+	case Hosts:
+		return kind == AllReduce || kind == AllGather || kind == Broadcast
 	case Tree:
 		return kind == Reduce || kind == Broadcast || kind == Gather || kind == Scatter
 	}
@@ -49,8 +55,9 @@ func (a Algorithm) Does(kind Kind) bool {
 }
 
 // New is a member's plan. The algorithm must do the kind; rank and root are below size. Root counts
-// only where the operation has one.
-func New(kind Kind, a Algorithm, size, rank, root int) Plan {
+// only where the operation has one. layout says for each member on which host it is, for Hosts;
+// without it all are on one.
+func New(kind Kind, a Algorithm, size, rank, root int, layout ...int) Plan {
 	p := Plan{Out: gets(kind, size, rank, root)}
 	switch a {
 	case Direct:
@@ -59,6 +66,8 @@ func New(kind Kind, a Algorithm, size, rank, root int) Plan {
 		p.Steps = spread(kind, size, rank)
 	case Ring:
 		p.Steps = ring(kind, size, rank, root)
+	case Hosts:
+		p.Steps = hosts(kind, size, rank, root, layout)
 	case Tree:
 		p.Steps = tree(kind, size, rank, root)
 	}

@@ -14,13 +14,13 @@
 // A [Plan] is one member's list of steps. In a step a member sends, then receives, then sums; it
 // begins the next one when it has all of this one. A member may be any number of steps ahead of
 // another: what arrives early waits for its step. The plans of the members of one operation fit
-// together where all are made with the same arguments but the rank. They end in every order in which
-// messages may arrive.
+// together where all are made with the same arguments but the rank. They end in every order in
+// which messages may arrive.
 //
 // # Memory
 //
 // A member is sent each slot once, and may hold them to the end, with what arrives early. Of p
-// members' arrays of p pieces these are at most 3p pieces in an AllReduce, 2p in a ReduceScatter and
-// an AllToAll, and p where pieces are only moved on. A Reduce, and an AllReduce by Spread, brings
-// whole arrays together: p² + p pieces.
+// members' arrays of p pieces these are at most 3p pieces in an AllReduce, 2p in a ReduceScatter
+// and an AllToAll, and p where pieces are only moved on. A Reduce, and an AllReduce by Spread,
+// brings whole arrays together: p² + p pieces.
 package plan

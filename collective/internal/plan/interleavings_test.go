@@ -43,7 +43,7 @@ type post struct{ from, to, step, slots int }
 func newSpace(t *testing.T, kind plan.Kind, a plan.Algorithm, size, root, losses int) *space {
 	s := &space{t: t, what: fmt.Sprintf("%v by %v, p=%d, root %d", kind, a, size, root), size: size, most: most(kind, a, size), seen: map[state]bool{}, lost: losses}
 	for r := range size {
-		p := plan.New(kind, a, size, r, root)
+		p := plan.New(kind, a, size, r, root, layout(size, root)...)
 		s.plans = append(s.plans, p)
 		has := len(brought(kind, size, r, root))
 		for i, step := range p.Steps {

@@ -39,7 +39,7 @@ func eachPlan(t *testing.T, most int, fn func(t *testing.T, kind Kind, a Algorit
 func members(kind Kind, a Algorithm, size, root int) []*member {
 	var all []*member
 	for r := range size {
-		m := &member{plan: New(kind, a, size, r, root), has: map[Slot]bool{}}
+		m := &member{plan: New(kind, a, size, r, root, []int{0, 1, 0, 2, 2, 1, 0, 0, 1, 3, 2}[:size]...), has: map[Slot]bool{}}
 		for _, s := range brings(kind, size, r, root) {
 			m.has[s] = true
 		}
@@ -157,4 +157,31 @@ func TestKindsAndAlgorithmsHaveNames(t *testing.T) {
 	require.Equal(t, "Kind(99)", Kind(99).String())
 	require.Equal(t, "tree", Tree.String())
 	require.Equal(t, "Algorithm(9)", Algorithm(9).String())
+}
+
+func TestBetweenHostsASlotThatAllNeedGoesOnce(t *testing.T) {
+	layout := []int{0, 0, 1, 0, 1, 2, 1, 1} // 3, 4 and 1
+	crossing := func(kind Kind, a Algorithm) (slots, onHost int) {
+		for rank := range layout {
+			for _, step := range New(kind, a, len(layout), rank, 3, layout...).Steps {
+				for _, m := range step.Send {
+					if layout[rank] != layout[m.Peer] {
+						slots += len(m.Slots)
+					} else {
+						onHost += len(m.Slots)
+					}
+				}
+			}
+		}
+		return slots, onHost
+	}
+	slots, onHost := crossing(AllGather, Hosts)
+	require.Equal(t, 8*2, slots, "each of 8 to two other hosts")
+	require.Equal(t, 8*(2+3), onHost, "to all others there")
+	slots, _ = crossing(AllGather, Direct)
+	require.Equal(t, 3*5+4*4+1*7, slots)
+	slots, _ = crossing(Broadcast, Hosts)
+	require.Equal(t, 8*2, slots, "8 pieces")
+	slots, _ = crossing(AllReduce, Hosts)
+	require.Equal(t, 3*5+4*4+1*7+8*2, slots, "arrays to be summed in order, and sums once")
 }

@@ -54,6 +54,15 @@ func brought(kind plan.Kind, size, rank, root int) map[plan.Slot]value {
 	return has
 }
 
+// layout puts members on hosts: on one, on one each, on two in turn, on two of any sizes, on three.
+func layout(size, root int) []int {
+	at := make([]int, size)
+	for r := range at {
+		at[r] = []int{0, r, r % 2, min(r/(1+size/3), 1), r * 7 % 3}[(size+root)%5]
+	}
+	return at
+}
+
 // most is how many pieces a member holds at a time at most, as the package promises.
 func most(kind plan.Kind, a plan.Algorithm, size int) int {
 	switch {
@@ -120,7 +129,7 @@ func newNetwork(t *testing.T, kind plan.Kind, a plan.Algorithm, seed uint64) *ne
 	n := &network{t: t, r: r, kind: kind, by: a, root: r.IntN(size), slow: map[[2]int]int{}, ordered: r.IntN(2) == 0, leave: r.IntN(2) == 0}
 	n.what = fmt.Sprintf("%v by %v, p=%d, root %d, seed %d", kind, a, size, n.root, seed)
 	for k := range size {
-		n.nodes = append(n.nodes, &node{rank: k, desk: desk.New[letter](), plan: plan.New(kind, a, size, k, n.root), has: brought(kind, size, k, n.root)})
+		n.nodes = append(n.nodes, &node{rank: k, desk: desk.New[letter](), plan: plan.New(kind, a, size, k, n.root, layout(size, n.root)...), has: brought(kind, size, k, n.root)})
 		n.links = append(n.links, make([][]letter, size))
 	}
 	for range r.IntN(3) * size { // delays
