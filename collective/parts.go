@@ -70,8 +70,14 @@ func letter(parts []part, lend bool) (at []notePart, inline bool, tensors []tran
 	}
 	at = at[:0]
 	known := map[*device.Buffer]int{}
-	var loose []part // to be copied
+	var loose []part // to be copied: what lies in no buffer may be changed once the caller gives up
 	for _, p := range parts {
+		if !lend && p.buf != nil && len(p.mem) > 0 && len(p.mem)%device.Int32.Size() == 0 {
+			at = append(at, notePart{Tensor: len(tensors), N: len(p.mem)})
+			view := viewOf(p)
+			tensors, keep.buffers = append(tensors, bytesTensor(view)), append(keep.buffers, view)
+			continue
+		}
 		if _, shared := segment(p.buf); !lend || !shared {
 			at = append(at, notePart{Tensor: -2, N: len(p.mem)})
 			loose = append(loose, p)
@@ -116,6 +122,12 @@ func letter(parts []part, lend bool) (at []notePart, inline bool, tensors []tran
 	}
 	runtime.KeepAlive(copied)
 	return at, false, append(tensors, bytesTensor(copied)), keep, room, nil
+}
+
+// viewOf is a part as a buffer, to be read.
+func viewOf(p part) *device.Buffer {
+	whole := p.buf.Retain()
+	return device.Foreign(p.mem, nil, func() { _ = whole.Release() }) // ours
 }
 
 func segment(b *device.Buffer) (*device.Segment, bool) {
