@@ -31,7 +31,7 @@ func (g *Group) AllReduceBuffers(c context.Context, op Op, d device.Dtype, bufs 
 		at.what += fmt.Sprint(" ", n)
 	}
 	p := rpc.NewPromise[[]*device.Buffer](fmt.Sprintf("AllReduce %v %v of %d buffers in group %q", op, k, len(bufs), g.name))
-	g.runs.Go(func() {
+	runs := g.runs.Go(func() {
 		defer b.giveBack()
 		if err != nil {
 			err = fmt.Errorf("collective: AllReduce of buffers %v in group %q: %w", k, g.name, err)
@@ -45,6 +45,10 @@ func (g *Group) AllReduceBuffers(c context.Context, op Op, d device.Dtype, bufs 
 		}
 		_ = p.Resolve(bufs) // likewise
 	})
+	if !runs {
+		b.giveBack()
+		_ = p.Fail(fmt.Errorf("collective: AllReduce of buffers %v in group %q: %w", k, g.name, ErrClosed)) // likewise
+	}
 	return p.Future()
 }
 
@@ -99,6 +103,9 @@ func (b *bundle) lens() []int {
 }
 
 func (b *bundle) reduce(c context.Context, g *Group, op Op) error {
+	if err := g.whole(c); err != nil {
+		return err
+	}
 	bytes := 0
 	for _, buf := range b.bufs {
 		bytes += buf.Len()

@@ -42,6 +42,9 @@ func (g *Group) compound(c context.Context, scope, what string) (*Compound, erro
 	if err := checkScope(strings.TrimPrefix(scope, scopeOfTalks)); err != nil {
 		return nil, b.wrap(err)
 	}
+	if err := g.whole(c); err != nil {
+		return nil, b.wrap(err)
+	}
 	if at, has := c.Deadline(); has {
 		b.r.call.Left = max(time.Until(at), 1)
 	}

@@ -31,6 +31,7 @@ type Group struct {
 	moved   atomic.Int64 // bytes of arrays that this member has read and written in memory
 	buffers sync.Pool    // of *bytes.Buffer: notes are put together there
 	voting  *voting      // for the next generation
+	coming  coming
 
 	life    context.Context // until it is closed
 	end     context.CancelFunc
@@ -88,9 +89,11 @@ func (g *Group) Generation() uint64 { return g.roll.Generation }
 // Worker is the one that takes part.
 func (g *Group) Worker() *rpc.Worker { return g.w }
 
-// Members lists all members by rank.
+// Members lists all members by rank. Their hosts and lanes are known when all have come.
 func (g *Group) Members() []Member {
 	all := slices.Clone(g.members)
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for i, a := range g.about {
 		all[i].Host, all[i].Lane = a.host, a.lane
 	}

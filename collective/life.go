@@ -13,13 +13,14 @@ type crew struct {
 	all    sync.WaitGroup
 }
 
-// Go runs fn beside what goes on, unless the crew is closed.
-func (r *crew) Go(fn func()) {
+// Go runs fn beside what goes on; false: the crew is closed.
+func (r *crew) Go(fn func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
 		r.all.Go(fn)
 	}
+	return !r.closed
 }
 
 // Close runs nothing more, and waits for what runs.
@@ -122,6 +123,7 @@ func (g *Group) shut() {
 		for _, stop := range g.stop {
 			stop()
 		}
+		g.coming.quit(ErrClosed)
 		g.hide()
 		g.unwatch()
 		g.runs.Close()

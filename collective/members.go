@@ -61,6 +61,7 @@ func (g *Group) meet(hosts []string) {
 	g.unwatch = cancel
 	events := g.w.Peers(watched)
 	g.runs.Go(func() { g.watch(events) })
+	close(g.coming.ready)
 }
 
 // watch breaks the group when a member is gone, also where it went before the first event.

@@ -39,6 +39,9 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 	if _, ok := op.Weight(g.Size()); !ok {
 		return g.refuse(c, fmt.Errorf("collective: AllReduce in fewer bits: %w: %v; expected Sum, Mean or Scaled", ErrOp, op))
 	}
+	if err := g.whole(c); err != nil {
+		return fmt.Errorf("collective: AllReduce in group %q: %w", g.name, err)
+	}
 	form := narrow.BFloat16
 	if n.Int8 {
 		form = narrow.Int8

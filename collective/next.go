@@ -35,6 +35,9 @@ func (g *Group) Without(c context.Context, lost ...string) (*Group, error) {
 }
 
 func (g *Group) without(c context.Context, lost []string) (*Group, error) {
+	if err := g.whole(c); err != nil {
+		return nil, err
+	}
 	var unwanted []ballot.Who
 	for _, name := range lost {
 		i := slices.IndexFunc(g.members, func(m Member) bool { return m.Worker == name })
@@ -53,7 +56,11 @@ func (g *Group) without(c context.Context, lost []string) (*Group, error) {
 // group lives on; then it is closed. It fails as Without does. Where a member is lost meanwhile the
 // next generation is made without it, and so it is with a newcomer.
 func (g *Group) With(c context.Context, newcomers ...string) (*Group, error) {
-	guests, err := g.await(c, newcomers)
+	var guests []ballot.Who
+	err := g.whole(c)
+	if err == nil {
+		guests, err = g.await(c, newcomers)
+	}
 	var next *Group
 	if err == nil {
 		next, err = g.succeed(c, nil, guests)

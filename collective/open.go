@@ -26,11 +26,14 @@ type hello struct {
 
 // Open makes a group of workers: of all of a static world if none are named. Members call it, and
 // nobody else, all with the same members in any order; their ranks in the group follow their ranks
-// in the job. Groups are told apart by name and members, so that the order in which they are made
-// does not matter; a member is in one group of a name and members at a time. It returns when all
-// have come. It fails with rpc.ErrTimeout, and says who has not, when c ends or its deadline
-// passes; with ErrArguments where a name comes twice or this worker is not among them; and as calls
-// do where a worker is unknown or gone.
+// in the job. Groups are told apart by name and members; a member is in one group of a name and
+// members at a time. It returns when all have come. It fails with rpc.ErrTimeout, and says who has
+// not, when c ends or its deadline passes; with ErrArguments where a name comes twice or this
+// worker is not among them; and as calls do where a worker is unknown or gone.
+//
+// The order in which groups are made does not matter. Where those that have not come wait in an
+// Open themselves, of another group, Open returns without them. The first operation waits for them
+// then, and Open's deadline still bounds their coming: a group that has not come together ends.
 func Open(c context.Context, w *rpc.Worker, name string, members ...string) (*Group, error) {
 	g, err := open(c, w, name, members)
 	if err != nil {
@@ -53,19 +56,50 @@ func open(c context.Context, w *rpc.Worker, name string, names []string) (*Group
 	if err != nil {
 		return nil, fmt.Errorf("this worker is in such a group already: %w", err)
 	}
-	all, err := rpc.Meet(w.Context(c), "collective/"+name, hello{Host: hostname(), Nonce: rand.Text()}, names...)
-	if err != nil {
+	if err := g.awaitAll(c, g.comeTogether(c, names)); err != nil {
 		g.shut()
 		return nil, err
 	}
-	hosts, parts := make([]string, len(names)), []string{name}
+	return g, nil
+}
+
+// comeTogether has the members meet, beside what goes on, and tells how that ended. c's deadline
+// bounds it, but not c's end.
+func (g *Group) comeTogether(c context.Context, names []string) <-chan error {
+	together, cancel := context.WithCancelCause(context.WithoutCancel(c))
+	end := func() {}
+	if at, has := c.Deadline(); has {
+		together, end = context.WithDeadline(together, at)
+	}
+	done, over := make(chan error, 1), make(chan struct{})
+	g.coming.quit = func(why error) { cancel(why); <-over }
+	go func() {
+		defer close(over)
+		defer end()
+		err := g.assemble(together, names)
+		cancel(nil)
+		if err != nil {
+			g.breakUp(err)
+		}
+		done <- err
+	}()
+	return done
+}
+
+// assemble waits until all have come.
+func (g *Group) assemble(c context.Context, names []string) error {
+	all, err := rpc.Meet(g.w.Context(c), "collective/"+g.name, hello{Host: hostname(), Nonce: rand.Text()}, names...)
+	if err != nil {
+		return err
+	}
+	hosts, parts := make([]string, len(names)), []string{g.name}
 	for i, name := range names {
 		hosts[i] = all[name].Host
 		parts = append(parts, name, all[name].Nonce)
 	}
 	g.voting.identify(digest(parts...))
 	g.meet(hosts)
-	return g, nil
+	return nil
 }
 
 // digest tells groups apart.
@@ -107,7 +141,7 @@ func found(w *rpc.Worker, name, service, lineage string, roll ballot.Roll) (*Gro
 		w: w, name: name, service: service, roll: roll, over: make(chan struct{}), unwatch: func() {},
 		notes: make([]traffic, len(roll.Members)), desk: desk.New[*arrival](), waits: map[desk.Key]*wait{},
 		talk: newTalk(len(roll.Members)), window: aheadWindow, ahead: make([]int, len(roll.Members)),
-		past: ring.New[record](traced), tallies: map[string]*tally{}, hide: func() {},
+		coming: newComing(), past: ring.New[record](traced), tallies: map[string]*tally{}, hide: func() {},
 	}
 	g.heardOf.L = &g.mu
 	g.buffers.New = func() any { return new(bytes.Buffer) }
@@ -122,7 +156,7 @@ func found(w *rpc.Worker, name, service, lineage string, roll ballot.Roll) (*Gro
 	for _, s := range []struct {
 		service string
 		take    posts
-	}{{service, g.receive}, {service + votes, g.vote}} {
+	}{{service, g.receive}, {service + votes, g.vote}, {service + openings, g.hearComing}} {
 		stop, err := rpc.OnPost(w, s.service, s.take)
 		if err != nil {
 			g.shut()

@@ -139,7 +139,10 @@ func AllToAll[E Element](c context.Context, g *Group, x [][]E) (all [][]E, err e
 
 // Barrier waits until all members have come to it.
 func (g *Group) Barrier(c context.Context) error {
-	call := desk.Call{Kind: plan.Barrier, Algorithm: g.pick(c, plan.Barrier, 0), Count: -1}
+	call, err := g.call(c, plan.Barrier, Op{}, device.Invalid, -1, 0)
+	if err != nil {
+		return err
+	}
 	return g.bring(c, call, map[int][]byte{g.rank: nil}, func([]part) error { return nil })
 }
 
@@ -149,6 +152,9 @@ func calls[E Element](c context.Context, g *Group, kind plan.Kind, op Op, n, roo
 }
 
 func (g *Group) call(c context.Context, kind plan.Kind, op Op, d device.Dtype, n, root int) (desk.Call, error) {
+	if err := g.whole(c); err != nil {
+		return desk.Call{}, fmt.Errorf("collective: %v in group %q: %w", kind, g.name, err)
+	}
 	if kind.Sums() {
 		if err := fold.Check(op.of, d); err != nil {
 			return desk.Call{}, g.refuse(c, fmt.Errorf("collective: %v: %w", kind, err))
@@ -189,7 +195,10 @@ func Agree[T any](c context.Context, g *Group, value T) ([]T, error) {
 	if err != nil {
 		return nil, g.refuse(c, fmt.Errorf("collective: agree: %w: %w", ErrArguments, err))
 	}
-	call := desk.Call{Kind: plan.AllGather, Algorithm: g.pick(c, plan.AllGather, 0), Count: -1}
+	call, err := g.call(c, plan.AllGather, Op{}, device.Invalid, -1, 0)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]T, g.Size())
 	err = g.bring(c, call, map[int][]byte{g.rank: raw}, func(parts []part) error {
 		for r, p := range parts {
@@ -201,3 +210,46 @@ func Agree[T any](c context.Context, g *Group, value T) ([]T, error) {
 	})
 	return all, err
 }
+
+// Op makes one element of those of all members, in the order of ranks.
+type Op struct{ of fold.Op }
+
+// The operations. And, Or and Xor are for integers, Mean and Scaled for floats. Mean divides the
+// sum, once. Min and Max are NaN where an element is.
+var (
+	Sum  = Op{fold.Op{Fn: fold.Sum}}
+	Mean = Op{fold.Op{Fn: fold.Mean}}
+	Prod = Op{fold.Op{Fn: fold.Prod}}
+	Min  = Op{fold.Op{Fn: fold.Min}}
+	Max  = Op{fold.Op{Fn: fold.Max}}
+	And  = Op{fold.Op{Fn: fold.And}}
+	Or   = Op{fold.Op{Fn: fold.Or}}
+	Xor  = Op{fold.Op{Fn: fold.Xor}}
+)
+
+// Scaled is the sum of f times each element.
+func Scaled(f float64) Op { return Op{fold.Op{Fn: fold.Scaled, Factor: f}} }
+
+func (o Op) String() string { return o.of.String() }
+
+// Weight is w where the operation adds up w times the element of each of so many members. ok is
+// false where it is no such sum.
+func (o Op) Weight(members int) (w float64, ok bool) {
+	switch o.of.Fn {
+	case fold.Sum:
+		return 1, true
+	case fold.Mean:
+		return 1 / float64(members), true
+	case fold.Scaled:
+		return o.of.Factor, true
+	}
+	return 0, false
+}
+
+// Check says what is wrong with the operation on elements of a dtype.
+func (o Op) Check(d device.Dtype) error { return fold.Check(o.of, d) }
+
+// Fold makes one array of those of all members, in the order of ranks, as the operations of a group
+// do. All have as many bytes as dst, which may be the first of them and shares no memory with the
+// others. Check has found nothing wrong.
+func (o Op) Fold(d device.Dtype, dst []byte, from ...[]byte) { fold.Into(dst, o.of, d, from...) }

@@ -68,6 +68,9 @@ func (g *Group) split(c context.Context, color, key int) (*Group, error) {
 // the last members span only the hosts that have so many; compare the sizes where each has to span
 // all. Members whose hosts have no name count as on one host. All members call it.
 func (g *Group) Hosts(c context.Context) (within, across *Group, err error) {
+	if err := g.whole(c); err != nil {
+		return nil, nil, fmt.Errorf("collective: hosts of group %q: %w", g.name, err)
+	}
 	var hosts []string
 	host, place := 0, 0
 	counts := map[string]int{}

@@ -86,6 +86,9 @@ func (g *Group) sendMessage(c context.Context, to, tag int, what parcel, mem []b
 	if to < 0 || to >= len(g.members) {
 		return fmt.Errorf("%w: rank %d; the group has ranks 0 to %d", ErrArguments, to, len(g.members)-1)
 	}
+	if err := g.whole(c); err != nil {
+		return err
+	}
 	rec := record{talk: &talked{true, to, tag, what}, began: time.Now(), bytes: len(mem)}
 	k, s, err := g.enlist(c, &rec)
 	if err != nil {

@@ -246,6 +246,7 @@ func (w *Worker) shutDown() error {
 	}
 	errs := []error{w.members.CloseLinks()}
 	w.members.Registry.Unclaim()
+	w.calls.pool.Close()
 	w.work.Wait()
 	if w.endTrace != nil {
 		errs = append(errs, w.endTrace())
