@@ -107,8 +107,15 @@ func (g *Group) tuned() map[plan.Kind][]plan.Algorithm {
 // groups, and the next generation of a tuned one, choose by sizes that suited one host and a fast
 // network. Where it fails the group chooses as before.
 func (g *Group) Tune(c context.Context) error {
-	if err := g.whole(c); err != nil {
+	if err := g.tune(c, tuneTo); err != nil {
 		return fmt.Errorf("collective: tune group %q: %w", g.name, err)
+	}
+	return nil
+}
+
+func (g *Group) tune(c context.Context, most int) error {
+	if err := g.whole(c); err != nil {
+		return err
 	}
 	found := choices{}
 	for kind := plan.AllReduce; kind.Known(); kind++ {
@@ -117,10 +124,10 @@ func (g *Group) Tune(c context.Context) error {
 			continue
 		}
 		var fastest []choice
-		for bytes := tuneFrom; bytes <= tuneTo; bytes *= 4 {
+		for bytes := tuneFrom; bytes <= most; bytes *= 4 {
 			took, err := g.compare(c, kind, bytes, by)
 			if err != nil {
-				return fmt.Errorf("collective: tune group %q: %w", g.name, err)
+				return err
 			}
 			best := by[slices.Index(took, slices.Min(took))]
 			if n := len(fastest); n > 0 && fastest[n-1].by == best {

@@ -104,7 +104,7 @@ func TestOverANetworkWithDelaysFewerMessagesAreChosen(t *testing.T) {
 		for _, g := range gs {
 			g.choices.Store(&choices{})
 		}
-		each(t, gs, func(r int) error { return gs[r].Tune(t.Context()) })
+		each(t, gs, func(r int) error { return gs[r].tune(t.Context(), tuneFrom) })
 		require.Equal(t, plan.Direct, gs[0].pick(t.Context(), plan.Broadcast, 1<<10), "2 delays; a tree of 3 has 3, a ring 4")
 		require.NotEqual(t, plan.Ring, gs[0].pick(t.Context(), plan.AllReduce, 1<<10), "3 delays; 2 will do")
 	})
