@@ -280,4 +280,32 @@ func TestEveryOperationIsItsDefinitionBitForBitOnEveryLane(t *testing.T) {
 	require.Empty(t, sizes.Missing())
 }
 
+// With `make soak` every case of every deck is played here, too.
+func TestGroupsOfMoreThanNineMembersDoEverythingAsSmallerOnes(t *testing.T) {
+	sizes := []int{10, 17}
+	if soak.Cases(1) > 1 {
+		sizes = append(sizes, 33)
+	}
+	for _, size := range sizes {
+		t.Run(fmt.Sprintf("p=%d", size), func(t *testing.T) {
+			gs := groups(t, rpctest.World(t, rpctest.Net(), size), "g")
+			draw(t, gs, 9, soak.Cases(15), thresholds.Around(thresholds.Groups))
+		})
+	}
+}
+
+// What is drawn with the tag soak is more than a deck.
+func TestTheSoakPlaysEveryOperationDtypeOpAndRoot(t *testing.T) {
+	if soak.Cases(38) >= 3800 {
+		require.Greater(t, soak.Cases(38), len(deck(9)))
+		require.Greater(t, soak.Cases(15), len(deck(33)))
+	}
+	seen := map[one]bool{}
+	for _, o := range deck(9) {
+		require.False(t, seen[o], "%+v is twice in the deck", o)
+		seen[o] = true
+	}
+	require.Len(t, seen, 2*26+9*26+3*9*4+2*4+4) // sums to all, to a root; three with a root; two without; barriers
+}
+
 func rnd(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }

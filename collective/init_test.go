@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,6 +80,38 @@ func TestInitTakesTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	sums(t, []*Group{g}, 0)
 	require.NoError(t, g.Close())
+}
+
+func TestThePlaceInInitsConfigWinsOverTheEnvironments(t *testing.T) {
+	server, err := store.Serve(store.ServerConfig{})
+	require.NoError(t, err)
+	defer server.Close() //nolint:errcheck // nothing is left there
+	host, port, _ := strings.Cut(server.Addr(), ":")
+	for name, value := range map[string]string{
+		"RANK": "3", "WORLD_SIZE": "5", "MASTER_ADDR": host, "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True", "WEFT_STORE_TLS": "0",
+	} {
+		t.Setenv(name, value)
+	}
+	initAll(t, func(r int) Config { return Config{Rank: r, WorldSize: 2} })
+}
+
+func TestInitEndsAtItsDeadlineAndNamesWhatHasNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		defer st.Close() //nolint:errcheck // memory
+		c, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := Init(c, Config{Store: st, WorldSize: 3, Worker: simulated(rpctest.Net(), 0)})
+		require.ErrorIs(t, err, rpc.ErrTimeout)
+		require.ErrorContains(t, err, "1, 2")
+		require.Equal(t, time.Second, time.Since(began))
+	})
+	c, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := Init(c, Config{InitMethod: "tcp://127.0.0.1:1", Rank: 1, WorldSize: 2, Worker: simulated(rpctest.Net(), 1)})
+	require.ErrorIs(t, err, store.ErrUnreachable, "nobody serves the store")
+	require.ErrorContains(t, err, "timed out")
 }
 
 func TestInitNamesAllVariablesThatAreMissing(t *testing.T) {

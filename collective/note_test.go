@@ -120,12 +120,15 @@ func TestFailuresTravel(t *testing.T) {
 func TestPiecesCoverAnArray(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
-		bytes, size := 4*r.IntN(1<<r.IntN(16)), 1+r.IntN(33)
+		bytes, size := 4*r.IntN(1<<r.IntN(22)), 1+r.IntN(33)
 		at := 0
 		for i := range size {
 			lo, hi := bounds(bytes, size, i)
 			require.Equal(t, at, lo)
 			require.True(t, lo%alignment == 0 || lo == bytes)
+			if lo, hi := bounds(bytes, size, 0); hi-lo >= pagedFrom && hi < bytes { // they can be mapped where pages are no larger
+				require.Zero(t, hi%pages)
+			}
 			require.LessOrEqual(t, lo, hi)
 			at = hi
 		}

@@ -175,8 +175,8 @@ type Config struct {
 	// InitMethod says where the job's store is: "env://" (the default: $RANK, $WORLD_SIZE,
 	// $MASTER_ADDR and $MASTER_PORT), "tcp://host:port", "file:///path".
 	InitMethod string
-	// Rank and WorldSize are this worker's place where neither InitMethod (as
-	// "?rank=0&world_size=2") nor the environment says it.
+	// Rank and WorldSize are this worker's place where WorldSize is not 0 and InitMethod does not say
+	// it (as "?rank=0&world_size=2"). They win over the environment.
 	Rank, WorldSize int
 	// Store is used in place of InitMethod. It stays the caller's.
 	Store store.Store

@@ -108,7 +108,7 @@ func (ct *Container) Open(c context.Context) (context.Context, *Pass, error) {
 	}
 	outer, _ := From(c)
 	p := ct.addLocked(PassID(ct.nextID()), ct.me, outer)
-	c, p.stop = p.context(c, nil)
+	c, p.stop = p.context(c, false, nil)
 	return c, p, nil
 }
 
@@ -144,7 +144,7 @@ func (ct *Container) Enter(c context.Context, id PassID, from WorkerID, explain 
 		p.parent = from
 	}
 	p.meet(from)
-	in, stop := p.context(c, explain)
+	in, stop := p.context(c, true, explain)
 	return in, p, func() { stop(nil) }, nil
 }
 

@@ -71,14 +71,15 @@ type passKey struct{}
 type scope struct {
 	pass   *Pass
 	noGrad bool
+	called bool // by a function that was called in the pass
 }
 
 // context derives a context that carries the pass and ends with it. The pass of another worker or
 // an outer pass is hidden. explain makes its cause of why the pass has ended; nil for nothing but
 // that.
-func (p *Pass) context(c context.Context, explain func(error) error) (context.Context, context.CancelCauseFunc) {
+func (p *Pass) context(c context.Context, called bool, explain func(error) error) (context.Context, context.CancelCauseFunc) {
 	old, _ := c.Value(passKey{}).(scope)
-	c, cancel := context.WithCancelCause(context.WithValue(c, passKey{}, scope{p, old.noGrad}))
+	c, cancel := context.WithCancelCause(context.WithValue(c, passKey{}, scope{p, old.noGrad, called}))
 	unhook := context.AfterFunc(p.life, func() {
 		why := context.Cause(p.life)
 		if explain != nil {
@@ -100,13 +101,21 @@ func From(c context.Context) (*Pass, bool) {
 // its inputs require gradients; [autodiff.Tensor.Detach] stops that.
 func NoGrad(c context.Context) context.Context {
 	s, _ := c.Value(passKey{}).(scope)
-	return context.WithValue(c, passKey{}, scope{s.pass, true})
+	s.noGrad = true
+	return context.WithValue(c, passKey{}, s)
 }
 
 // Recording says whether calls under c are recorded.
 func Recording(c context.Context) bool {
 	s, ok := c.Value(passKey{}).(scope)
 	return ok && s.pass != nil && !s.noGrad
+}
+
+// Called says whether c is that of a function that was called in its pass, and not of who has
+// opened the pass.
+func Called(c context.Context) bool {
+	s, _ := c.Value(passKey{}).(scope)
+	return s.called
 }
 
 // ID is the pass's number, the same on every worker.

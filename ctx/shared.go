@@ -55,17 +55,6 @@ type Shared struct {
 // ErrShared says that the backward of a group's operation cannot run alone.
 var ErrShared = errors.New("the gradients of a group's operation are computed by all members: each calls ctx.Backward, once, with the context of the pass in which it called the operation")
 
-// ErrBorrowed says that a worker calls a group's operation in a pass that another one has opened.
-var ErrBorrowed = errors.New("a group's operation in a pass that another worker has opened; each member opens a pass of its own, or calls it under ctx.NoGrad")
-
-// CanShare says why no operation of a group can be recorded in the pass.
-func (p *Pass) CanShare() error {
-	if p.id.Creator() != p.ct.me {
-		return p.err("share", ErrBorrowed)
-	}
-	return nil
-}
-
 // Share records an operation of a group: results come from the inputs of all members. Its results
 // require gradients.
 func (p *Pass) Share(s *Shared, inputs, results []*autodiff.Tensor) error {

@@ -18,7 +18,9 @@ type Piece struct {
 // end. Then the result is [Buffer.ReadOnly], and holds a reference to each piece's buffer as long
 // as it lives: nobody may write what is there. Else the bytes are copied. The caller owns the one
 // reference.
-func Join(pieces ...Piece) (*Buffer, error) {
+func Join(pieces ...Piece) (*Buffer, error) { return join(os.Getpagesize(), pieces) }
+
+func join(page int, pieces []Piece) (*Buffer, error) {
 	total := 0
 	for _, p := range pieces {
 		mem, err := p.Buf.Host()
@@ -30,7 +32,7 @@ func Join(pieces ...Piece) (*Buffer, error) {
 		}
 		total += p.Len
 	}
-	if g := host.joins.mapped(pieces, total); g != nil {
+	if g := host.joins.mapped(page, pieces, total); g != nil {
 		held := make([]*Buffer, len(pieces))
 		for i, p := range pieces {
 			held[i] = p.Buf.Retain()
@@ -81,8 +83,7 @@ const (
 )
 
 // mapped maps pieces; nil where they must be copied.
-func (j *joins) mapped(pieces []Piece, total int) *joint {
-	page := os.Getpagesize()
+func (j *joins) mapped(page int, pieces []Piece, total int) *joint {
 	of := make([]origin, len(pieces))
 	for i, p := range pieces {
 		at := unsafe.Pointer(unsafe.SliceData(p.Buf.mem()[p.Off:]))

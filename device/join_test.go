@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -96,6 +97,43 @@ func TestWhatIsJoinedAgainIsMappedOnceAndShowsWhatIsThereNow(t *testing.T) {
 		require.NoError(t, all.Release())
 		require.NoError(t, again.Release())
 	}
+}
+
+// Members of a group cut alike, whatever their pages are: on those with larger ones pieces may not
+// be whole pages, and are copied.
+func TestPiecesAreMappedOnlyWhereTheyAreOfWholePagesOfWhateverSize(t *testing.T) {
+	b, err := Host().Alloc(1 << 20)
+	require.NoError(t, err)
+	defer b.Release() //nolint:errcheck // ours
+	mem, err := b.Host()
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(4, 2))
+	fill(r, mem)
+	_, shared := b.Segment()
+	const cut = 16 << 10
+	base, outcomes := 0, map[bool]int{}
+	for ; uintptr(unsafe.Pointer(&mem[base]))%(64<<10) != 0; base += os.Getpagesize() { // as on such a system
+	}
+	for _, page := range []int{os.Getpagesize(), 8 << 10, 16 << 10, 64 << 10} {
+		for range 30 {
+			var pieces []Piece
+			var want []byte
+			whole := shared
+			for k, n := 0, 1+r.IntN(5); k < n; k++ {
+				p := Piece{b, base + r.IntN(16)*cut, (1 + r.IntN(8)) * cut}
+				whole = whole && (p.Off-base)%page == 0 && (k == n-1 || p.Len%page == 0)
+				pieces, want = append(pieces, p), append(want, mem[p.Off:][:p.Len]...)
+			}
+			all, err := join(page, pieces)
+			require.NoError(t, err)
+			require.Equal(t, whole, all.ReadOnly(), "pages of %d bytes: %+v", page, pieces)
+			require.Equal(t, want, append([]byte(nil), all.mem()...))
+			require.NoError(t, all.Release())
+			outcomes[whole]++
+		}
+	}
+	require.Positive(t, outcomes[false])
+	require.Equal(t, shared, outcomes[true] >= 90)
 }
 
 // An address says nothing: another memory may come to lie there.

@@ -28,6 +28,12 @@
 // among those that have NaN where the result is NaN. The gradient of Prod needs no division: zeros
 // are no special case.
 //
+// # Called functions
+//
+// Functions that are called in one pass, on all members, may call the operations, too: the losses
+// are those of that pass's backwards. There an operation is a message of the pass from each member
+// to each other one; sums are made on all that get them.
+//
 // # Devices
 //
 // Tensors may lie on any device; what is exchanged goes through the host's memory.

@@ -19,6 +19,9 @@ func AllGather(c context.Context, g *collective.Group, x *autodiff.Tensor, dim i
 		return failed(name, err)
 	}
 	defer o.giveBack()
+	if o.called {
+		return o.traded(o.everyone(x), func(got []*autodiff.Tensor) *autodiff.Tensor { return autodiff.Concat(dim, got...) })
+	}
 	parts, err := o.allGather(o.c, g, o.mem)
 	if err != nil {
 		return o.refuse(err)
@@ -51,6 +54,14 @@ func Gather(c context.Context, g *collective.Group, x *autodiff.Tensor, dim, roo
 		return failed(name, err)
 	}
 	defer o.giveBack()
+	if o.called {
+		return o.traded(o.only(root, x), func(got []*autodiff.Tensor) *autodiff.Tensor {
+			if g.Rank() != root {
+				return nil
+			}
+			return autodiff.Concat(dim, got...)
+		})
+	}
 	parts, err := o.gather(o.c, g, o.mem, root)
 	if err != nil {
 		return o.refuse(err)
@@ -92,6 +103,9 @@ func ReduceScatter(c context.Context, g *collective.Group, x *autodiff.Tensor, d
 	}
 	defer o.giveBack()
 	l, rows := o.along(dim), even(o.typ.Shape[dim], g.Size())
+	if o.called {
+		return o.traded(o.cut(x, dim, rows), func(got []*autodiff.Tensor) *autodiff.Tensor { return folded(op, got) })
+	}
 	got, err := o.allToAll(o.c, g, l.split(o.mem, rows))
 	if err != nil {
 		return o.refuse(err)
@@ -137,24 +151,7 @@ func (o *operation) each(got [][]byte, s device.Shape, op collective.Op, do pull
 	if err := o.record(do, parts...); err != nil {
 		return o.refuse(err)
 	}
-	if op == collective.Prod {
-		y := parts[0]
-		for _, z := range parts[1:] {
-			y = autodiff.Mul(y, z)
-		}
-		return y
-	}
-	rows := make([]*autodiff.Tensor, len(parts))
-	for r, z := range parts {
-		if rows[r] = autodiff.Reshape(z, 1, s.Elems()); op == collective.Min {
-			rows[r] = autodiff.Neg(rows[r])
-		}
-	}
-	y := autodiff.Reshape(autodiff.Max(autodiff.Concat(0, rows...), 0), s...)
-	if op == collective.Min {
-		y = autodiff.Neg(y)
-	}
-	return y
+	return folded(op, parts)
 }
 
 // AllToAll gives each member rows of x, the first ones to rank 0, and joins what it gets from all,
@@ -177,6 +174,9 @@ func AllToAll(c context.Context, g *collective.Group, x *autodiff.Tensor, rows .
 		return failed(name, err)
 	}
 	defer o.giveBack()
+	if o.called {
+		return o.traded(o.cut(x, 0, rows), func(got []*autodiff.Tensor) *autodiff.Tensor { return autodiff.Concat(0, got...) })
+	}
 	l, all, n := o.along(0), o.arrays, len(o.mem)
 	got, err := o.allToAll(o.c, g, l.split(o.mem, rows))
 	if err != nil {
@@ -212,6 +212,13 @@ func Scatter(c context.Context, g *collective.Group, x *autodiff.Tensor, dim, ro
 	}
 	defer o.giveBack()
 	l, rows, all, n := o.along(dim), even(o.typ.Shape[dim], g.Size()), o.arrays, len(o.mem)
+	if o.called {
+		parts := make([]*autodiff.Tensor, g.Size())
+		if g.Rank() == root {
+			parts = o.cut(x, dim, rows)
+		}
+		return o.traded(parts, func(got []*autodiff.Tensor) *autodiff.Tensor { return got[root] })
+	}
 	give := make([][]byte, g.Size())
 	if g.Rank() == root {
 		give = l.split(o.mem, rows)

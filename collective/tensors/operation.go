@@ -26,6 +26,10 @@ type operation struct {
 	saves bool // it is recorded in the pass
 	owner *autodiff.Arena
 	key   string
+
+	called bool            // it is recorded as messages of the pass; then:
+	plain  context.Context // as the user gave it
+	what   string          // describes it
 }
 
 // begin takes the value of x. shape is how x is described to the others: what may differ in it is
@@ -54,13 +58,14 @@ func (o *operation) open(c context.Context, shape func(s device.Shape) (device.S
 		if err := pass.Arena().Accepts(o.name, o.x); err != nil {
 			return err
 		}
-		if o.saves = ctx.Recording(c) && o.typ.Dtype.IsFloat(); o.saves {
-			if err := pass.CanShare(); err != nil {
-				return err
-			}
-		}
+		o.saves = ctx.Recording(c) && o.typ.Dtype.IsFloat()
+		o.called = o.saves && ctx.Called(c)
 	}
-	o.c = collective.Describe(c, described(o.name, o.typ.Dtype, like, o.saves), func(key string) {
+	o.plain, o.what = c, described(o.name, o.typ.Dtype, like, o.saves)
+	if o.called {
+		o.what = fmt.Sprintf("%s that is called, %v", o.what, o.pass.ID())
+	}
+	o.c = collective.Describe(c, o.what, func(key string) {
 		if o.key == "" {
 			o.key = o.g.Name() + " " + key
 		}

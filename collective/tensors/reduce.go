@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 )
 
@@ -21,6 +22,9 @@ func AllReduce(c context.Context, g *collective.Group, x *autodiff.Tensor, op co
 		return failed(name, err)
 	}
 	defer o.giveBack()
+	if o.called {
+		return o.traded(o.everyone(x), func(got []*autodiff.Tensor) *autodiff.Tensor { return folded(op, got) })
+	}
 	all := o.arrays
 	y, err := o.sum(op)
 	return o.recorded(y, err, func(c context.Context, gys [][]byte) ([]byte, error) {
@@ -39,6 +43,14 @@ func Reduce(c context.Context, g *collective.Group, x *autodiff.Tensor, op colle
 		return failed(name, err)
 	}
 	defer o.giveBack()
+	if o.called {
+		return o.traded(o.only(root, x), func(got []*autodiff.Tensor) *autodiff.Tensor {
+			if g.Rank() != root {
+				return nil
+			}
+			return folded(op, got)
+		})
+	}
 	all, n, d := o.arrays, len(o.mem), o.typ.Dtype
 	fill := func(mem []byte) error {
 		copy(mem, o.mem)
@@ -82,6 +94,13 @@ func Broadcast(c context.Context, g *collective.Group, x *autodiff.Tensor, root 
 		return failed(name, err)
 	}
 	defer o.giveBack()
+	if o.called {
+		parts := make([]*autodiff.Tensor, g.Size())
+		if g.Rank() == root {
+			parts = o.everyone(autodiff.Reshape(x, o.typ.Shape...))
+		}
+		return o.traded(parts, func(got []*autodiff.Tensor) *autodiff.Tensor { return got[root] })
+	}
 	all := o.arrays
 	return o.one(o.typ.Shape, func(mem []byte) error {
 		copy(mem, o.mem)
@@ -105,6 +124,9 @@ func Enter(c context.Context, g *collective.Group, x *autodiff.Tensor) *autodiff
 		return failed(name, err)
 	}
 	defer o.giveBack()
+	if o.called {
+		return o.entered()
+	}
 	all := o.arrays
 	return o.one(o.typ.Shape, func(mem []byte) error {
 		copy(mem, o.mem)
@@ -163,7 +185,7 @@ func inTwo(c context.Context, g *collective.Group, name string, x *autodiff.Tens
 // composed says that an operation is recorded whose gradient is no sum of gradients: it is made of
 // others.
 func composed(c context.Context, x *autodiff.Tensor, op collective.Op) bool {
-	return (op == collective.Prod || op == collective.Min || op == collective.Max) && records(c, x)
+	return (op == collective.Prod || op == collective.Min || op == collective.Max) && records(c, x) && !ctx.Called(c)
 }
 
 // checked checks an operation on x before what else is checked.

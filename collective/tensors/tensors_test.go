@@ -476,24 +476,6 @@ func TestABackwardOfAGroupsOperationDoesNotRunAlone(t *testing.T) {
 	})
 }
 
-func TestAnOperationInAPassOfAnotherWorkerSaysWhatToDo(t *testing.T) {
-	var gs []*collective.Group
-	inside := rpc.Define("inside", func(c context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
-		y := AllReduce(c, gs[1], x, collective.Sum)
-		return y, y.Err()
-	})
-	w := newWorld(t, 2, inside)
-	gs = w.group("g")
-	errs := w.passes(func(c context.Context, r int) error {
-		if r == 0 {
-			_, err := inside.Call(c, w.ws[1].Name(), parameter(1))
-			return err
-		}
-		return nil
-	})
-	require.ErrorContains(t, errs[0], "each member opens a pass of its own")
-}
-
 func TestTensorsStayOnTheirDevice(t *testing.T) {
 	w := newWorld(t, 2)
 	gs := w.group("g")

@@ -108,6 +108,16 @@ func names(ranks ...int) (all []string) {
 // lose takes a member away by a signal while all sum. All others must get its name.
 func (p *partners) lose(victim int, signal syscall.Signal) {
 	p.t.Helper()
+	for r, end := range p.take(victim, signal) {
+		if p.procs[r] != nil {
+			require.Equal(p.t, names(victim)[0], end.Lost, "rank %d: %s", r, end.Err)
+		}
+	}
+}
+
+// take takes a member away by a signal while all sum. It gives how the others' sums have ended.
+func (p *partners) take(victim int, signal syscall.Signal) []parted {
+	p.t.Helper()
 	ends := make([]parted, len(p.procs))
 	lost := p.procs[victim]
 	p.procs[victim] = nil
@@ -119,12 +129,12 @@ func (p *partners) lose(victim int, signal syscall.Signal) {
 	require.NoError(p.t, <-summed)
 	for r, end := range ends {
 		if p.procs[r] != nil {
-			require.Equal(p.t, names(victim)[0], end.Lost, "rank %d: %s", r, end.Err)
 			p.sums += end.Sums
 			p.knew = append(p.knew, end.Known.Sub(killed))
 		}
 	}
 	lost.Kill()
+	return ends
 }
 
 // sum has all sum a few times.
@@ -197,6 +207,27 @@ func TestAMemberThatIsStoppedIsLostWithinTheLease(t *testing.T) {
 	p.sum()
 	t.Log(p.figures())
 	p.end()
+}
+
+func TestAMemberThatIsTerminatedWithinASumIsNamedAndLeftOut(t *testing.T) {
+	for what, heeds := range map[string]bool{"by default": false, "where it closes its group": true} {
+		t.Run(what, func(t *testing.T) {
+			p := partnered(t, 3)
+			if heeds {
+				c, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				require.NoError(t, p.procs[1].Ask(c, "heed", nil, nil))
+			}
+			for r, end := range p.take(1, syscall.SIGTERM) {
+				if p.procs[r] != nil {
+					require.Contains(t, end.Err, names(1)[0], "rank %d", r)
+				}
+			}
+			p.change("without", nil, 0, 2)
+			p.sum()
+			p.end()
+		})
+	}
 }
 
 func TestTwoMembersThatAreKilledAtOnceAreBothLeftOut(t *testing.T) {

@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 		"with":    proctest.Do(group.with),
 		"survive": proctest.Do(group.survive),
 		"end":     proctest.Do(group.end),
+		"heed":    proctest.Do(group.heed),
 		"look": proctest.Do(func(context.Context, struct{}) (resources, error) {
 			runtime.GC()
 			return resourcesNow()

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weft-project/weft/collective"
@@ -181,4 +184,18 @@ func (p *partner) survive(c context.Context, _ struct{}) (gone, error) {
 
 func (p *partner) end(context.Context, struct{}) (struct{}, error) {
 	return struct{}{}, errors.Join(p.group().Close(), p.m.Close())
+}
+
+// heed ends the process in good order when it is told to terminate, whatever it is in.
+func (p *partner) heed(context.Context, struct{}) (struct{}, error) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM)
+	go func() {
+		<-told
+		if _, err := p.end(context.Background(), struct{}{}); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}()
+	return struct{}{}, nil
 }

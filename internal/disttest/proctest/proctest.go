@@ -215,13 +215,13 @@ func (p *Proc) Kill() {
 }
 
 // End closes the process's standard input and waits for it. The error says how it ended, unless
-// that was by SIGKILL.
+// that was by SIGKILL or SIGTERM.
 func (p *Proc) End() error {
 	_ = p.in.Close()
 	<-p.ended
 	var exit *exec.ExitError
 	if errors.As(p.err, &exit) {
-		if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() && s.Signal() == syscall.SIGKILL {
+		if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() && (s.Signal() == syscall.SIGKILL || s.Signal() == syscall.SIGTERM) {
 			return nil
 		}
 	}
