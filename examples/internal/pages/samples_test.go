@@ -183,6 +183,55 @@ func together(t *testing.T, fn func(c context.Context, g *collective.Group) (*au
 	return grads
 }
 
+// part is what a member does in a function that the pass's opener calls on all of them at once.
+func part(c context.Context, g *collective.Group, mine, x *autodiff.Tensor) (*autodiff.Tensor, error) {
+	y := tensors.AllReduce(c, g, autodiff.MatMul(x, mine), collective.Sum)
+	return y, y.Err()
+}
+
+func TestAnOpenersLossHasGradientsOfTensorsOnAllMembers(t *testing.T) {
+	gs, layers := make([]*collective.Group, 2), make([]*rpc.Func[*autodiff.Tensor, *autodiff.Tensor], 2)
+	ws := rpctest.WorldWith(t, rpctest.Net(), 2, func(r int, cfg *rpc.Config) {
+		mine := autodiff.New([]float64{2, 3}[r:r+1], 1, 1)
+		layers[r] = rpc.Define("layer", func(c context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) { return part(c, gs[r], mine, x) })
+		cfg.Functions = []rpc.Function{layers[r]}
+	})
+	var all sync.WaitGroup
+	for r, w := range ws {
+		all.Go(func() {
+			var err error
+			gs[r], err = collective.Open(t.Context(), w, "g")
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
+		x := autodiff.New([]float64{5}, 1, 1).RequireGrad()
+		there := layers[0].Async(c, ws[1].Name(), x)
+		here := layers[0].Async(c, ws[0].Name(), x)
+		y, err := here.Wait(c)
+		if err == nil {
+			_, err = there.Wait(c)
+		}
+		if err == nil {
+			err = ctx.Backward(c, autodiff.Sum(y))
+		}
+		if err != nil {
+			return err
+		}
+		found, err := ctx.Gradients(c)
+		if err != nil {
+			return err
+		}
+		of, err := autodiff.Values[float64](found[x])
+		assert.Equal(t, []float64{2 + 3}, of)
+		return err
+	}))
+	for _, g := range gs {
+		require.NoError(t, g.Close())
+	}
+}
+
 func TestTheRowsOfAllMembersHaveGradientsOfAllLosses(t *testing.T) {
 	rows := [][]float64{{1, 2}, {3, 4, 5, 6}}
 	grads := together(t, func(c context.Context, g *collective.Group) (*autodiff.Tensor, error) {
