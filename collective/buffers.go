@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weft-project/weft/collective/internal/desk"
 	"github.com/weft-project/weft/collective/internal/narrow"
 	"github.com/weft-project/weft/collective/internal/plan"
 	"github.com/weft-project/weft/device"
@@ -18,17 +19,23 @@ import (
 // and c the operation.
 //
 // Elements of bfloat16, which tensors do not have, are reduced in float32, and rounded once.
+//
+// They go by way of the host, unless the group was offered another way: see [Way].
 func (g *Group) AllReduceBuffers(c context.Context, op Op, d device.Dtype, bufs ...*device.Buffer) *rpc.Future[[]*device.Buffer] {
 	scope, _ := c.Value(scopeKey{}).(string)
 	at := place{what: fmt.Sprintf("buffers of %v", d), line: g.known.line()}
 	g.mu.Lock()
-	k := place{}.number(g, scope)
+	k, offered := place{}.number(g, scope), g.offered
 	g.mu.Unlock()
 	at.key = &k
 	b := bundle{d: d}
 	err := b.hold(op, bufs)
 	for _, n := range b.lens() {
 		at.what += fmt.Sprint(" ", n)
+	}
+	reduce := b.reduce
+	if offered {
+		reduce = b.where
 	}
 	p := rpc.NewPromise[[]*device.Buffer](fmt.Sprintf("AllReduce %v %v of %d buffers in group %q", op, k, len(bufs), g.name))
 	runs := g.runs.Go(func() {
@@ -37,7 +44,7 @@ func (g *Group) AllReduceBuffers(c context.Context, op Op, d device.Dtype, bufs 
 			err = fmt.Errorf("collective: AllReduce of buffers %v in group %q: %w", k, g.name, err)
 			g.giveUp(k, err)
 		} else {
-			err = b.reduce(context.WithValue(c, placeKey{}, at), g, op)
+			err = reduce(context.WithValue(c, placeKey{}, at), g, op)
 		}
 		if err != nil {
 			_ = p.Fail(err) // it is resolved here alone
@@ -150,10 +157,11 @@ func (b *bundle) reduce(c context.Context, g *Group, op Op) error {
 }
 
 // AllReduced gives what op makes of the elements of all members' buffers, which have one size on
-// all: a new buffer of the host's, which the caller owns. The members read x, of elements of d,
-// where it lies, also after this returns: it must not change as long as somebody else has a
-// reference to it. Large results are mapped from the members that made their pieces, and
-// [device.Buffer.ReadOnly]; then p members together read each array once, and write one.
+// all: a new buffer, which the caller owns, of the host's, or, where a [Way] made it, beside x. The
+// members read x, of elements of d, where it lies, also after this returns: it must not change as
+// long as somebody else has a reference to it. Large results on the host are mapped from the
+// members that made their pieces, and [device.Buffer.ReadOnly]; then p members together read each
+// array once, and write one.
 func (g *Group) AllReduced(c context.Context, op Op, d device.Dtype, x *device.Buffer) (*device.Buffer, error) {
 	if x == nil {
 		return nil, g.refuse(c, fmt.Errorf("collective: AllReduce: %w: no buffer", ErrArguments))
@@ -165,7 +173,23 @@ func (g *Group) AllReduced(c context.Context, op Op, d device.Dtype, x *device.B
 	if err != nil {
 		return nil, err
 	}
-	if x, err = onHost(x); err != nil {
+	g.mu.Lock()
+	offered := g.offered
+	g.mu.Unlock()
+	if !offered {
+		return g.reducedOnHost(c, call, x)
+	}
+	if !x.TryRetain() {
+		return nil, g.refuse(c, errReleased)
+	}
+	defer drop(part{buf: x})
+	return g.reducedThere(c, call, op, x)
+}
+
+// reducedOnHost is AllReduced with a result of the host's.
+func (g *Group) reducedOnHost(c context.Context, call desk.Call, x *device.Buffer) (*device.Buffer, error) {
+	x, err := onHost(x)
+	if err != nil {
 		return nil, g.refuse(c, err)
 	}
 	defer drop(part{buf: x})
@@ -202,10 +226,12 @@ func (g *Group) AllReduced(c context.Context, op Op, d device.Dtype, x *device.B
 	return all, err
 }
 
+var errReleased = fmt.Errorf("collective: AllReduce: %w: the buffer was released", ErrArguments)
+
 // onHost is a reference to the buffer, or a copy of it on the host.
 func onHost(x *device.Buffer) (*device.Buffer, error) {
 	if !x.TryRetain() {
-		return nil, fmt.Errorf("collective: AllReduce: %w: the buffer was released", ErrArguments)
+		return nil, errReleased
 	}
 	if x.Device() == device.Host() {
 		return x, nil

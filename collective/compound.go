@@ -19,6 +19,8 @@ type Compound struct {
 	told int
 	next []int  // by rank: the step to come
 	last []bool // by rank: nothing follows
+
+	parts int // that Part has given
 }
 
 // Compound begins the next operation under the context's scope, which is made of others. what
@@ -36,8 +38,11 @@ func (g *Group) Backward(c context.Context, what string) (*Compound, error) {
 }
 
 func (g *Group) compound(c context.Context, scope, what string) (*Compound, error) {
+	return g.compoundOf(c, scope, desk.Call{Kind: plan.AllGather, Algorithm: plan.Direct, Count: -1, For: what, Line: g.known.line()})
+}
+
+func (g *Group) compoundOf(c context.Context, scope string, call desk.Call) (*Compound, error) {
 	b := &Compound{next: make([]int, g.Size()), last: make([]bool, g.Size())}
-	call := desk.Call{Kind: plan.AllGather, Algorithm: plan.Direct, Count: -1, For: what, Line: g.known.line()}
 	b.r = &run{g: g, record: record{call: call, began: time.Now()}, has: map[plan.Slot]part{}, size: func(plan.Slot) int { return -1 }}
 	if err := checkScope(strings.TrimPrefix(scope, scopeOfTalks)); err != nil {
 		return nil, b.wrap(err)
@@ -153,6 +158,16 @@ func (b *Compound) Turn(c context.Context, number int, what, line string) contex
 	key := b.r.key
 	key.Part = number + 1
 	return context.WithValue(c, placeKey{}, place{what: what, line: line, key: &key})
+}
+
+// Key names the operation, on all members alike.
+func (b *Compound) Key() string { return b.r.key.String() }
+
+// Part is the context under which this member calls the next operation that is a part of this one,
+// once. All members call the same parts in the same order. It is in the place of Turn.
+func (b *Compound) Part(c context.Context) context.Context {
+	b.parts++
+	return b.Turn(c, b.parts-1, b.r.call.What(), b.r.call.Line)
 }
 
 // End ends this member's part, when it is in no operation any more. It fails on all members with a

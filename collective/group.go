@@ -53,6 +53,8 @@ type Group struct {
 	heardOf sync.Cond // more is known of who has begun what, or has failed
 	past    ring.Ring[record]
 	tallies map[string]*tally // by the name of the operation
+	ways    []Way             // in the order in which they were offered
+	offered bool              // there was one
 }
 
 // traffic counts the notes to and from a member. Notes may overtake one another; by these counts a

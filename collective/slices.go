@@ -250,3 +250,7 @@ func (o Op) Check(d device.Dtype) error { return fold.Check(o.of, d) }
 // do. All have as many bytes as dst, which may be the first of them and shares no memory with the
 // others. Check has found nothing wrong.
 func (o Op) Fold(d device.Dtype, dst []byte, from ...[]byte) { fold.Into(dst, o.of, d, from...) }
+
+// Code is the operation in numbers, which do not change, for who computes it elsewhere: those of
+// Sum, Mean, Prod, Min, Max, And, Or, Xor and Scaled are 1 to 9, and factor is Scaled's.
+func (o Op) Code() (fn uint8, factor float64) { return uint8(o.of.Fn), o.of.Factor }

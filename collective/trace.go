@@ -16,8 +16,9 @@ import (
 type Entry struct {
 	Key   string    `json:"key,omitempty"` // the scope and the number that members match it by; a message has none
 	Call  string    `json:"call"`
-	Line  string    `json:"line"`  // of the user's code
-	State string    `json:"state"` // pending, done or failed
+	Way   string    `json:"way,omitempty"` // by which buffers are reduced, where the group has several
+	Line  string    `json:"line"`          // of the user's code
+	State string    `json:"state"`         // pending, done or failed
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
 	Bytes int       `json:"bytes"`           // that this member brings, or gets as a message
@@ -39,6 +40,7 @@ const traced = 2000
 type record struct {
 	key   desk.Key
 	call  desk.Call
+	way   string
 	talk  *talked // of a message, in place of key and call
 	began time.Time
 	ended time.Time
@@ -74,7 +76,7 @@ func (r *record) entry() Entry {
 	if r.talk != nil {
 		e.Call, e.Line = r.talk.String(), r.talk.what.Line
 	} else {
-		e.Key, e.Call = r.key.String(), r.call.What()
+		e.Key, e.Call, e.Way = r.key.String(), r.call.What(), r.way
 	}
 	if !r.ended.IsZero() {
 		e.State = "done"
@@ -138,6 +140,9 @@ func (g *Group) finish(r *record, err error) {
 	r.ended, r.err = time.Now(), err
 	g.past.Add(*r)
 	name := r.call.Kind.String()
+	if r.way != "" {
+		name += " by " + r.way
+	}
 	if r.talk != nil {
 		name = r.talk.name()
 	}

@@ -41,6 +41,19 @@ type Exporter interface {
 	Mark(of ...uintptr) (wait func() error, err error)
 }
 
+// MostFolded is how many arrays a [Folder] takes at most.
+const MostFolded = 16
+
+// Folder is an [Exporter] whose accelerator makes one array of several, for groups whose members
+// have memory of one another open.
+type Folder interface {
+	Exporter
+	// Fold writes n elements that a function makes of those of several arrays, element by element,
+	// in their order. It comes after what was asked for before and uses the same memory. fn is a
+	// number as package collective has them; to may be one of the arrays.
+	Fold(fn uint8, factor float64, d Dtype, n int, to uintptr, from ...uintptr) error
+}
+
 // Exporter gives the device's memory where that can be shared.
 func (d *Accelerator) Exporter() (Exporter, bool) {
 	e, ok := d.raw.(Exporter)

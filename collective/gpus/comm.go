@@ -94,7 +94,13 @@ func (m *Comm) attempt(c context.Context, stream uintptr, calls []nccl.Call) err
 	}
 	k := turns.Key{Group: m.name, N: m.n}
 	m.n++
-	times, err := collective.Agree(collective.Scope(m.life, "nccl/"+m.name+"/turns"), m.g, m.d.lineUp(k))
+	return m.submit(m.life, collective.Scope(m.life, "nccl/"+m.name+"/turns"), k, stream, calls)
+}
+
+// submit has NCCL take calls when their turn comes. All members have come so far; their times are
+// told under the context agree. When c ends before NCCL has taken them, so does the communicator.
+func (m *Comm) submit(c, agree context.Context, k turns.Key, stream uintptr, calls []nccl.Call) error {
+	times, err := collective.Agree(agree, m.g, m.d.lineUp(k))
 	if err != nil {
 		m.d.stepOut(k)
 		return m.disagreed(err)
@@ -107,6 +113,8 @@ func (m *Comm) attempt(c context.Context, stream uintptr, calls []nccl.Call) err
 	case <-j.done:
 	case <-m.life.Done():
 		return m.Err()
+	case <-c.Done():
+		return m.broken(ended(c))
 	}
 	if j.err != nil {
 		return m.broken(j.err)

@@ -1,17 +1,22 @@
 package gpus
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 
+	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/collective/internal/turns"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 )
 
 // Device is a GPU of this process, with the order of all that its communicators submit. Make one
-// for each GPU, with Use.
+// for each GPU, with Use or On.
 type Device struct {
-	gpu cuda.Lender
+	gpu cuda.Lender         // nil: its driver lends it to nobody
+	acc *device.Accelerator // nil: not known
+	mem memory              // of it
 
 	mu      sync.Mutex
 	line    turns.Line
@@ -31,6 +36,32 @@ type job struct {
 // Use makes a device of a GPU, as native.Open gives one. All communicators on that GPU in this
 // process are to share it.
 func Use(gpu cuda.Lender) *Device { return &Device{gpu: gpu, jobs: map[turns.Key]*job{}} }
+
+// memory is what buffers lie in that are reduced where they are.
+type memory interface {
+	device.Memory
+	Driver() cuda.Driver
+	// Mark is [device.Exporter]'s.
+	Mark(of ...uintptr) (func() error, error)
+}
+
+// On is Use of the GPU of a device, such as package kernels/gpu makes. Groups reduce what lies on
+// it there: see [Attach].
+func On(a *device.Accelerator) (*Device, error) {
+	mem, ok := a.Memory().(memory)
+	if !ok {
+		return nil, fmt.Errorf("gpus: %w: %v is no GPU with a driver", collective.ErrArguments, a.ID())
+	}
+	lender, _ := mem.Driver().(cuda.Lender)
+	d := Use(lender)
+	d.acc, d.mem = a, mem
+	return d, nil
+}
+
+// has says whether all of some buffers lie on the device.
+func (d *Device) has(bufs []*device.Buffer) bool {
+	return !slices.ContainsFunc(bufs, func(b *device.Buffer) bool { return b.Device() != device.Device(d.acc) })
+}
 
 // lineUp gives an operation a place in the line.
 func (d *Device) lineUp(k turns.Key) uint64 {

@@ -1,4 +1,5 @@
-// Package gpus gives a group whose members have a GPU each a communicator of NCCL.
+// Package gpus gives a group whose members have a GPU each a communicator of NCCL, and has it
+// reduce buffers on GPUs there.
 //
 // [Open] is called by all members. They first tell one another, over the group's own links, whether
 // they have NCCL, which version, and which GPU; so a library that is missing, another version, or
@@ -16,5 +17,10 @@
 // who was first, and abort; what was under way leaves garbage. NCCL's calls are made on threads of
 // their own: one that never returns holds up neither its caller nor other communicators.
 //
-// Buffers and tensors of groups do not use it yet.
+// # Buffers
+//
+// [Attach] has a group reduce buffers where they lie, by a communicator, or, on one host, by
+// kernels that read memory which all members have set aside and opened for one another. Who maps
+// what, who waits for what, and when memory is written again stands in docs/design.md, "Sums on
+// GPUs".
 package gpus

@@ -27,10 +27,10 @@ import (
 
 var maker fakenccl.Maker
 
-// gpu is one of the fake's, with a UUID of its number.
-type gpu struct{ fakenccl.GPU }
+// fakeGPU is one of the fake's, with a UUID of its number.
+type fakeGPU struct{ fakenccl.GPU }
 
-func (g gpu) Info() cuda.Info { return cuda.Info{UUID: fmt.Sprint("GPU-", g.Number)} }
+func (g fakeGPU) Info() cuda.Info { return cuda.Info{UUID: fmt.Sprint("GPU-", g.Number)} }
 
 // job is workers of this process, with a GPU each and a library that plays NCCL.
 type job struct {
@@ -45,7 +45,7 @@ func start(t *testing.T, size, version int) *job {
 	j := &job{workers: rpctest.World(t, rpctest.Net(), size)}
 	j.f, j.l = library(t, version)
 	for r := range size {
-		j.devices = append(j.devices, gpus.Use(gpu{fakenccl.GPU{Of: j.f, Number: r}}))
+		j.devices = append(j.devices, gpus.Use(fakeGPU{fakenccl.GPU{Of: j.f, Number: r}}))
 	}
 	return j
 }
@@ -321,7 +321,7 @@ func TestSendsNeedTheirReceives(t *testing.T) {
 func TestTwoMembersOnOneGPUAreRefusedBeforeNCCLIsAsked(t *testing.T) {
 	j := start(t, 3, 23007)
 	gs := j.group(t, "world", j.ranks())
-	j.devices[2] = gpus.Use(gpu{fakenccl.GPU{Of: j.f, Number: 0}})
+	j.devices[2] = gpus.Use(fakeGPU{fakenccl.GPU{Of: j.f, Number: 0}})
 	for _, mode := range []gpus.Mode{gpus.Must, gpus.Auto} {
 		for r, err := range all(j.ranks(), func(r int) error {
 			_, err := gpus.Open(t.Context(), gs[r], j.devices[r], gpus.Config{NCCL: mode, Library: j.l})

@@ -40,6 +40,8 @@ type Config struct {
 	Library *nccl.Library // nil: nccl.Open's
 	Comm    nccl.Config
 	Poll    time.Duration // how often NCCL is asked for errors; 0: every 20 ms
+
+	half, oneShot int // of a window, in tests; 0: as they are
 }
 
 func (cfg Config) mistakes() error {
@@ -111,10 +113,15 @@ func open(c context.Context, g *collective.Group, d *Device, cfg Config) (*Comm,
 // scope is that of what Open agrees on.
 const scope = "nccl"
 
+var errUnlent = errors.New("the GPU's driver lends it to no other library")
+
 // hello is what this member says, and why it cannot.
 func (cfg *Config) hello(d *Device) (hello, error) {
 	h := hello{Mode: cfg.NCCL}
 	err := cfg.mistakes()
+	if err == nil && cfg.NCCL != Off && d.gpu == nil {
+		err = errUnlent
+	}
 	if err == nil && cfg.NCCL != Off && cfg.Library == nil {
 		cfg.Library, err = nccl.Open()
 	}

@@ -4,18 +4,29 @@ import (
 	"errors"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
 )
 
 // Move is Memory's.
 func (g *GPU) Move(dst, src uintptr, n int) error {
+	return g.Compute(func(s cuda.Stream) error { return s.Copy(dst, src, n) }, true, dst, src)
+}
+
+// Compute submits work that reads memory at some addresses and writes memory at one, which may be
+// among them, to a stream of kernels, after all that it depends on. Light work is not worth a
+// stream of its own.
+func (g *GPU) Compute(submit func(s cuda.Stream) error, light bool, dst uintptr, src ...uintptr) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var from, need clock
-	g.blocks.of(src).use.before(&from, false)
-	g.blocks.of(src).use.before(&need, false)
+	for _, at := range src {
+		use := &g.blocks.of(at).use
+		use.before(&from, false)
+		use.before(&need, false)
+	}
 	g.blocks.of(dst).use.before(&need, true)
-	stream, follows := g.order.pick(&from, &need, true)
-	return g.moveLocked(stream, &need, follows, true, dst, src, n)
+	stream, follows := g.order.pick(&from, &need, light)
+	return g.submitLocked(submit, stream, &need, follows, light, dst, src...)
 }
 
 // Pass is Exporter's.
@@ -29,20 +40,22 @@ func (g *GPU) Pass(dst, src uintptr, n int) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.moveLocked(shares, &need, false, false, dst, src, n)
+	return g.submitLocked(func(s cuda.Stream) error { return s.Copy(dst, src, n) }, shares, &need, false, false, dst, src)
 }
 
-// moveLocked submits a copy to a source, after need.
-func (g *GPU) moveLocked(source int, need *clock, follows, light bool, dst, src uintptr, n int) error {
-	to, of := g.blocks.of(dst), g.blocks.of(src)
-	at := g.order.submit(source, need, follows, light)
-	of.use.used(source, at, false)
+// submitLocked submits work to a source, after need.
+func (g *GPU) submitLocked(submit func(s cuda.Stream) error, source int, need *clock, follows, light bool, dst uintptr, src ...uintptr) error {
+	at, to := g.order.submit(source, need, follows, light), g.blocks.of(dst)
+	for _, from := range src {
+		of := g.blocks.of(from)
+		of.use.used(source, at, false)
+		g.telling.depend(&to.origin, &of.origin)
+	}
 	to.use.used(source, at, true)
-	g.telling.depend(&to.origin, &of.origin)
 	if err := g.obey(); err != nil {
 		return err
 	}
-	return g.streams[source].Copy(dst, src, n)
+	return submit(g.streams[source])
 }
 
 // Download is Memory's. It waits for what wrote the bytes alone, or for all where no bytes are

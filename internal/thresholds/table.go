@@ -64,6 +64,8 @@ func All() []Threshold {
 		{"collective.smallPair", 4 << 20, Bytes, Sums},
 		{"collective.inlined", 16 << 10, Bytes, Groups},
 		{"collective.pagedFrom", 128 << 10, Bytes, Sums},
+		{"collective/gpus.oneShot", 512 << 10, Bytes, Windows},
+		{"collective/gpus.defaultHalf", 32 << 20, Bytes, Windows},
 
 		// Tensors in messages.
 		{"ctx.heavy", 64 << 10, Bytes, Calls},

@@ -25,6 +25,7 @@ const (
 	Lowered                    // what no test can reach on an interpreter: tests set it lower, and draw around that
 	Groups                     // arrays of groups' operations
 	Sums                       // those that all members sum, of some MiB
+	Windows                    // what members see of one another's GPUs: tests set them lower, too
 )
 
 // Threshold is a constant of the code: beyond it, or from it on, the code takes another way.

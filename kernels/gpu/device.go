@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 
 	"github.com/weft-project/weft/device"
@@ -94,4 +95,43 @@ func (m *memory) Backend() kernels.Backend { return m.backend }
 // Close waits for what is under way; what comes later is told that the device is closed.
 func (m *memory) Close() error {
 	return errors.Join(m.backend.Close(), m.GPU.Close())
+}
+
+var _ device.Folder = (*memory)(nil)
+
+// folds are the kernels, by their elements.
+var folds = [...]string{device.Float32: "fold_f32", device.Float64: "fold_f64", device.Int32: "fold_i32", device.Int64: "fold_i64", device.BFloat16: "fold_b"}
+
+const foldThreads = 256 // of a block, an element each
+
+// Fold is [device.Folder]'s.
+func (m *memory) Fold(fn uint8, factor float64, d device.Dtype, n int, to uintptr, from ...uintptr) error {
+	if len(from) == 0 || len(from) > device.MostFolded || d == device.Invalid || int(d) >= len(folds) || n < 0 {
+		return fmt.Errorf("%w: a fold of %d arrays of %d elements of %v", kernels.ErrNoBackend, len(from), n, d)
+	}
+	if n == 0 {
+		return nil
+	}
+	b := m.backend
+	if err := b.enter("fold"); err != nil {
+		return err
+	}
+	defer b.inside.Leave()
+	f, err := b.kernel("fold", folds[d], 0)
+	if err != nil {
+		return err
+	}
+	var l cuda.List
+	l.Add(f, [3]uint32{uint32((n + foldThreads - 1) / foldThreads), 1, 1}, [3]uint32{foldThreads, 1, 1}, 0)
+	l.Addr(to)
+	var all [device.MostFolded]uintptr
+	copy(all[:], from)
+	for _, at := range all {
+		l.Addr(at)
+	}
+	l.U64(math.Float64bits(factor))
+	l.U64(uint64(n))
+	l.U32(uint32(len(from)))
+	l.U32(uint32(fn))
+	return m.Compute(func(s cuda.Stream) error { return s.Run(&l) }, false, to, from...)
 }
