@@ -229,8 +229,9 @@ func (g *Group) cutUp(c context.Context, call desk.Call, mem []byte, cut func(i 
 func (g *Group) cutRun(call desk.Call, whole part, cut func(i int) (lo, hi int)) *run {
 	in := map[plan.Slot]part{}
 	for i := range g.members {
-		lo, hi := cut(i)
-		in[plan.Raw(g.rank, i)] = part{mem: whole.mem[lo:hi], buf: whole.buf, off: lo}
+		if lo, hi := cut(i); hi <= len(whole.mem) { // else this member brings nothing
+			in[plan.Raw(g.rank, i)] = part{mem: whole.mem[lo:hi], buf: whole.buf, off: lo}
+		}
 	}
 	return &run{record: record{call: call}, has: in, size: func(s plan.Slot) int {
 		lo, hi := cut(s.Piece)

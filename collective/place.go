@@ -99,7 +99,9 @@ func (g *Group) Abandon(c context.Context, cause error) {
 
 // refuse gives back what is wrong with a call, once it is abandoned.
 func (g *Group) refuse(c context.Context, err error) error {
-	g.Abandon(c, err)
+	if g.whole(c) == nil { // else nobody would hear of it
+		g.Abandon(c, err)
+	}
 	return err
 }
 

@@ -54,7 +54,7 @@ func shareOf[E Element](c context.Context, g *Group, kind plan.Kind, x []E, op O
 	if err != nil {
 		return nil, err
 	}
-	err = g.cutUp(c, call, device.Bytes(x), sharesOf[E](g, len(x)), func(parts []part) error {
+	err = g.cutUp(c, call, device.Bytes(x), g.shares(len(x), device.DtypeOf[E]()), func(parts []part) error {
 		share = append([]E{}, device.As[E](parts[0].mem)...) // which is not made zero first
 		g.moved.Add(2 * int64(len(parts[0].mem)))
 		return nil
@@ -70,11 +70,10 @@ func Share(n, size, rank int) (lo, hi int) {
 	return at(rank), at(rank + 1)
 }
 
-func sharesOf[E Element](g *Group, n int) func(i int) (lo, hi int) {
-	width := device.DtypeOf[E]().Size()
+func (g *Group) shares(n int, d device.Dtype) func(i int) (lo, hi int) {
 	return func(i int) (int, int) {
 		lo, hi := Share(n, g.Size(), i)
-		return lo * width, hi * width
+		return lo * d.Size(), hi * d.Size()
 	}
 }
 

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -16,38 +17,40 @@ type operation func(c context.Context) error
 
 // operations make what is measured, on arrays of so many bytes.
 var operations = map[string]func(g *collective.Group, bytes int) operation{
+	"AllReduce": onBuffers(func(c context.Context, g *collective.Group, x *device.Buffer) ([]*device.Buffer, error) {
+		return one(g.AllReduced(c, collective.Sum, device.Float32, x))
+	}),
+	"ReduceScatter": onBuffers(func(c context.Context, g *collective.Group, x *device.Buffer) ([]*device.Buffer, error) {
+		return one(g.ReduceScattered(c, collective.Sum, device.Float32, x))
+	}),
+	"Broadcast": onBuffers(func(c context.Context, g *collective.Group, x *device.Buffer) ([]*device.Buffer, error) {
+		return one(g.Broadcasted(c, device.Float32, x.Len()/4, x, 0))
+	}),
+	"AllGather": onParts(func(c context.Context, g *collective.Group, x []*device.Buffer) ([]*device.Buffer, error) {
+		return g.AllGathered(c, device.Float32, x[g.Rank()])
+	}),
+	"AllToAll": onParts(func(c context.Context, g *collective.Group, x []*device.Buffer) ([]*device.Buffer, error) {
+		return g.Exchanged(c, device.Float32, x)
+	}),
+	"AllReduceBFloat16": narrow(false),
+	"AllReduceInt8":     narrow(true),
 	"AllReduceSlice": func(g *collective.Group, bytes int) operation {
 		x := make([]float32, bytes/4)
 		return func(c context.Context) error { return collective.AllReduce(c, g, x, collective.Sum) }
 	},
-	"AllReduce": func(g *collective.Group, bytes int) operation {
-		x, err := device.Host().Alloc(bytes)
-		if err != nil {
-			return func(context.Context) error { return err }
-		}
-		return func(c context.Context) error {
-			y, err := g.AllReduced(c, collective.Sum, device.Float32, x)
-			if err != nil {
-				return err
-			}
-			return y.Release()
-		}
-	},
-	"AllReduceBFloat16": narrow(false),
-	"AllReduceInt8":     narrow(true),
-	"Broadcast": func(g *collective.Group, bytes int) operation {
+	"BroadcastSlice": func(g *collective.Group, bytes int) operation {
 		x := make([]float32, bytes/4)
 		return func(c context.Context) error { return collective.Broadcast(c, g, x, 0) }
 	},
-	"AllGather": func(g *collective.Group, bytes int) operation {
+	"AllGatherSlice": func(g *collective.Group, bytes int) operation {
 		x := make([]float32, bytes/4/g.Size())
 		return func(c context.Context) error { _, err := collective.AllGather(c, g, x); return err }
 	},
-	"ReduceScatter": func(g *collective.Group, bytes int) operation {
+	"ReduceScatterSlice": func(g *collective.Group, bytes int) operation {
 		x := make([]float32, bytes/4)
 		return func(c context.Context) error { _, err := collective.ReduceScatter(c, g, x, collective.Sum); return err }
 	},
-	"AllToAll": func(g *collective.Group, bytes int) operation {
+	"AllToAllSlice": func(g *collective.Group, bytes int) operation {
 		x := make([][]float32, g.Size())
 		for r := range x {
 			x[r] = make([]float32, bytes/4/g.Size())
@@ -55,6 +58,44 @@ var operations = map[string]func(g *collective.Group, bytes int) operation{
 		return func(c context.Context) error { _, err := collective.AllToAll(c, g, x); return err }
 	},
 	"Barrier": func(g *collective.Group, _ int) operation { return g.Barrier },
+}
+
+// handed is an operation that takes buffers, and gives new ones.
+type handed[In any] func(c context.Context, g *collective.Group, in In) ([]*device.Buffer, error)
+
+// onBuffers makes an operation on one buffer of so many bytes.
+func onBuffers(do handed[*device.Buffer]) func(g *collective.Group, bytes int) operation {
+	return onParts(func(c context.Context, g *collective.Group, x []*device.Buffer) ([]*device.Buffer, error) {
+		return do(c, g, x[0])
+	}, 1)
+}
+
+// onParts makes an operation on buffers of so many bytes together: a buffer for each member, or as
+// many as are said.
+func onParts(do handed[[]*device.Buffer], parts ...int) func(g *collective.Group, bytes int) operation {
+	return func(g *collective.Group, bytes int) operation {
+		x := make([]*device.Buffer, append(parts, g.Size())[0])
+		for r := range x {
+			var err error
+			if x[r], err = device.Host().Alloc(bytes / 4 / len(x) * 4); err != nil {
+				return func(context.Context) error { return err }
+			}
+		}
+		return func(c context.Context) error {
+			all, err := do(c, g, x)
+			for _, y := range all {
+				err = errors.Join(err, y.Release())
+			}
+			return err
+		}
+	}
+}
+
+func one(b *device.Buffer, err error) ([]*device.Buffer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []*device.Buffer{b}, nil
 }
 
 // narrow makes sums of float32 that travel in fewer bits.
@@ -99,15 +140,20 @@ func human(n int) string {
 
 var sizes = []int{4 << 10, 64 << 10, 1 << 20, 16 << 20}
 
-func BenchmarkAllReduce(b *testing.B)         { measure(b, "AllReduce", sizes...) }      // of buffers, to new ones
-func BenchmarkAllReduceSlice(b *testing.B)    { measure(b, "AllReduceSlice", sizes...) } // in place
-func BenchmarkAllReduceBFloat16(b *testing.B) { measure(b, "AllReduceBFloat16", sizes...) }
-func BenchmarkAllReduceInt8(b *testing.B)     { measure(b, "AllReduceInt8", sizes...) }
-func BenchmarkBroadcast(b *testing.B)         { measure(b, "Broadcast", sizes...) }
-func BenchmarkAllGather(b *testing.B)         { measure(b, "AllGather", sizes...) }
-func BenchmarkReduceScatter(b *testing.B)     { measure(b, "ReduceScatter", sizes...) }
-func BenchmarkAllToAll(b *testing.B)          { measure(b, "AllToAll", sizes...) }
-func BenchmarkBarrier(b *testing.B)           { measure(b, "Barrier", 0) }
+// Those of buffers give new ones; those of slices are in place, or give slices.
+func BenchmarkAllReduce(b *testing.B)          { measure(b, "AllReduce", sizes...) }
+func BenchmarkAllReduceSlice(b *testing.B)     { measure(b, "AllReduceSlice", sizes...) }
+func BenchmarkAllReduceBFloat16(b *testing.B)  { measure(b, "AllReduceBFloat16", sizes...) }
+func BenchmarkAllReduceInt8(b *testing.B)      { measure(b, "AllReduceInt8", sizes...) }
+func BenchmarkBroadcast(b *testing.B)          { measure(b, "Broadcast", sizes...) }
+func BenchmarkBroadcastSlice(b *testing.B)     { measure(b, "BroadcastSlice", sizes...) }
+func BenchmarkAllGather(b *testing.B)          { measure(b, "AllGather", sizes...) }
+func BenchmarkAllGatherSlice(b *testing.B)     { measure(b, "AllGatherSlice", sizes...) }
+func BenchmarkReduceScatter(b *testing.B)      { measure(b, "ReduceScatter", sizes...) }
+func BenchmarkReduceScatterSlice(b *testing.B) { measure(b, "ReduceScatterSlice", sizes...) }
+func BenchmarkAllToAll(b *testing.B)           { measure(b, "AllToAll", sizes...) }
+func BenchmarkAllToAllSlice(b *testing.B)      { measure(b, "AllToAllSlice", sizes...) }
+func BenchmarkBarrier(b *testing.B)            { measure(b, "Barrier", 0) }
 
 // What is measured between processes is right.
 func TestProcessesSumOverEveryLane(t *testing.T) {
