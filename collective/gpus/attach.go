@@ -38,27 +38,39 @@ func Attach(c context.Context, g *collective.Group, d *Device, cfg Config) (*Att
 
 func attach(c context.Context, g *collective.Group, d *Device, cfg Config) (*Attached, error) {
 	a := &Attached{g: g}
-	comm, err := Open(c, g, d, cfg)
-	if err != nil && !errors.Is(err, ErrWithout) {
-		return nil, err
-	}
-	a.lacks = err
-	if comm != nil {
-		if a.nccl, err = newByNCCL(comm); err != nil {
-			a.lacks = err
-		}
-	}
-	w, err := openWindow(c, g, d, cfg)
-	a.window = w
-	if err != nil {
+	failed := a.openNCCL(c, d, cfg)
+	var err error
+	if a.window, err = openWindow(c, g, d, cfg, failed); err != nil {
 		return nil, errors.Join(err, a.Close(c))
 	}
-	a.lacks = errors.Join(a.lacks, w.lacks)
+	a.lacks = errors.Join(a.lacks, a.window.lacks)
 	if a.nccl != nil {
 		a.offer(a.nccl, a.nccl.Err())
 	}
-	a.offer(w, w.lacks)
+	a.offer(a.window, a.window.lacks)
 	return a, nil
+}
+
+// openNCCL opens a communicator where the group goes with NCCL. A failure is yet to be told to the
+// other members: it may be this one's alone.
+func (a *Attached) openNCCL(c context.Context, d *Device, cfg Config) (failed error) {
+	n := &byNCCL{}
+	if cfg.NCCL != Off {
+		cfg.lacks = n.openStream(d)
+	}
+	var err error
+	if n.Comm, err = Open(c, a.g, d, cfg); err == nil {
+		a.nccl = n
+		return nil
+	}
+	if n.handle != 0 {
+		err = errors.Join(err, n.stream.Close())
+	}
+	if errors.Is(err, ErrWithout) {
+		a.lacks = err
+		return nil
+	}
+	return err
 }
 
 // offer offers also what takes nothing: so it is known of all operations by what way they go.

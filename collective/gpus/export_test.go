@@ -2,11 +2,14 @@ package gpus
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/collective/internal/turns"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
@@ -16,9 +19,9 @@ import (
 
 // WithWindow is a configuration whose windows have halves of so many bytes, and fold up to so many
 // at once.
-func (c Config) WithWindow(half, oneShot int) Config {
-	c.half, c.oneShot = half, oneShot
-	return c
+func (cfg Config) WithWindow(half, oneShot int) Config {
+	cfg.half, cfg.oneShot = half, oneShot
+	return cfg
 }
 
 // Windows are what of the others' memory is open, and whether the own is set aside.
@@ -111,3 +114,9 @@ func (a *Attached) Block() (release func()) {
 
 // End ends the window, as an operation does that fails.
 func (a *Attached) End(why error) { a.window.expire(why) }
+
+// OpenWindow opens a window alone, after something that has failed, and closes it.
+func OpenWindow(c context.Context, g *collective.Group, d *Device, failed error) error {
+	w, err := openWindow(c, g, d, Config{}, failed)
+	return errors.Join(err, w.Close(c))
+}

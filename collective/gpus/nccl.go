@@ -17,31 +17,22 @@ import (
 // the buffers first: what NCCL leaves undone harms none.
 type byNCCL struct {
 	*Comm
-	stream cuda.Stream // nil where it could not be opened
+	stream cuda.Stream
 	handle uintptr
 	later  sync.WaitGroup // what is to be given back
 }
 
-// newByNCCL takes over a communicator. Where it lacks a stream it ends, on all members.
-func newByNCCL(m *Comm) (*byNCCL, error) {
-	n := &byNCCL{Comm: m}
-	err := n.openStream()
-	if err != nil {
-		m.Abort(err)
-	}
-	return n, err
-}
-
-func (n *byNCCL) openStream() (err error) {
-	if n.d.mem == nil {
+// openStream opens the stream of a communicator to be.
+func (n *byNCCL) openStream(d *Device) (err error) {
+	if d.mem == nil {
 		return errors.New("the device is one of Use, and not of On")
 	}
-	if n.stream, err = n.d.mem.Driver().Stream(); err != nil {
+	if n.stream, err = d.mem.Driver().Stream(); err != nil {
 		return err
 	}
 	h, ok := n.stream.(cuda.Handled)
 	if !ok {
-		return errUnlent
+		return errors.Join(errUnlent, n.stream.Close())
 	}
 	n.handle = h.Handle()
 	return nil
@@ -158,9 +149,7 @@ func (n *byNCCL) returnLater(to device.Scratch, bufs []*device.Buffer) {
 // idle waits until nothing is under way in a communicator that has ended.
 func (n *byNCCL) idle() {
 	_ = n.letGo(context.Background()) // it ends when NCCL lets go
-	if n.stream != nil {
-		_ = n.stream.Sync()
-	}
+	_ = n.stream.Sync()
 }
 
 // Close is Comm's. The stream is closed when nothing is under way, for which it waits until c ends.
@@ -170,11 +159,7 @@ func (n *byNCCL) Close(c context.Context) error {
 	go func() {
 		n.idle()
 		n.later.Wait()
-		if n.stream == nil {
-			closed <- nil
-		} else {
-			closed <- n.stream.Close()
-		}
+		closed <- n.stream.Close()
 	}()
 	select {
 	case end := <-closed:

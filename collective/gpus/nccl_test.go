@@ -295,12 +295,13 @@ func TestWithoutNCCLBuffersGoByTheHost(t *testing.T) {
 
 func TestAMemberWhoseDriverHasNoStreamHasAllGoByTheHost(t *testing.T) {
 	none := errors.New("no streams are left")
-	p := lent(t, 2, gpus.Must, func(r int, d *fakeDriver) {
+	p := lent(t, 2, gpus.Auto, func(r int, d *fakeDriver) {
 		if r == 1 {
 			d.streams = none
 		}
 	})
 	require.ErrorIs(t, p.attached[1].Without(), none)
+	require.ErrorContains(t, p.attached[0].Without(), "worker1: no streams are left")
 	p.tell(t, rand.New(rand.NewPCG(1, 1)), collective.Sum, device.Float32, 5)
 	require.Equal(t, "host", p.went(t))
 }
@@ -310,7 +311,11 @@ func TestWhereNCCLMustBeAllHearWhyItIsNot(t *testing.T) {
 	gs := j.group(t, "world", j.ranks())
 	t.Setenv("WEFT_NCCL", "/nonexistent/libnccl.so.2")
 	for r, err := range all(j.ranks(), func(r int) error {
-		_, err := gpus.Attach(t.Context(), gs[r], j.devices[r], gpus.Config{NCCL: gpus.Must})
+		h := &heap{driver: fakeDriver{fakeGPU: fakeGPU{fakenccl.GPU{Of: j.f, Number: r}}, over: new(atomic.Bool)}, blocks: map[uintptr][]byte{}}
+		d, err := gpus.On(device.Over(device.CUDA(r), h, 0))
+		if err == nil {
+			_, err = gpus.Attach(t.Context(), gs[r], d, gpus.Config{NCCL: gpus.Must})
+		}
 		return err
 	}) {
 		require.ErrorIs(t, err, cuda.ErrNoLibrary, "rank %d", r)
@@ -320,6 +325,23 @@ func TestWhereNCCLMustBeAllHearWhyItIsNot(t *testing.T) {
 	_, err := gpus.On(device.Over(device.CUDA(0), nothing{}, 0))
 	require.ErrorIs(t, err, collective.ErrArguments)
 	require.ErrorContains(t, err, "cuda:0 is no GPU with a driver")
+}
+
+func TestWhatFailsOnAMemberAloneIsToldToAll(t *testing.T) {
+	j := start(t, 3, 23007)
+	gs := j.group(t, "world", j.ranks())
+	alone := errors.New("it has failed here alone")
+	for r, err := range all(j.ranks(), func(r int) error {
+		return gpus.OpenWindow(t.Context(), gs[r], j.devices[r], map[int]error{1: alone}[r])
+	}) {
+		require.ErrorContains(t, err, alone.Error(), "rank %d", r)
+		var e *gpus.FailedError
+		if r != 1 {
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, "worker1", e.Worker)
+		}
+	}
+	every(t, j.ranks(), func(r int) error { return gs[r].Barrier(t.Context()) })
 }
 
 type nothing struct{ device.Memory }

@@ -41,7 +41,8 @@ type Config struct {
 	Comm    nccl.Config
 	Poll    time.Duration // how often NCCL is asked for errors; 0: every 20 ms
 
-	half, oneShot int // of a window, in tests; 0: as they are
+	lacks         error // why this member cannot use NCCL
+	half, oneShot int   // of a window, in tests; 0: as they are
 }
 
 func (cfg Config) mistakes() error {
@@ -119,8 +120,10 @@ var errUnlent = errors.New("the GPU's driver lends it to no other library")
 func (cfg *Config) hello(d *Device) (hello, error) {
 	h := hello{Mode: cfg.NCCL}
 	err := cfg.mistakes()
-	if err == nil && cfg.NCCL != Off && d.gpu == nil {
-		err = errUnlent
+	if err == nil && cfg.NCCL != Off {
+		if err = cfg.lacks; err == nil && d.gpu == nil {
+			err = errUnlent
+		}
 	}
 	if err == nil && cfg.NCCL != Off && cfg.Library == nil {
 		cfg.Library, err = nccl.Open()

@@ -57,10 +57,12 @@ type view struct {
 	Handle, Nonce []byte
 	Half          int
 	Problem       string
+	Failed        string // why the whole is to fail
 }
 
-// openWindow opens the members' memory, or finds that some cannot, which is no error.
-func openWindow(c context.Context, g *collective.Group, d *Device, cfg Config) (*window, error) {
+// openWindow opens the members' memory, or finds that some cannot, which is no error. Where one has
+// failed before, it fails on all.
+func openWindow(c context.Context, g *collective.Group, d *Device, cfg Config, failed error) (*window, error) {
 	w := &window{
 		g: g, d: d, half: cmp.Or(cfg.half, defaultHalf), oneShot: cmp.Or(cfg.oneShot, oneShot), at: make([]uintptr, g.Size()), queue: Use(nil),
 		done: make(chan struct{}), ending: make(chan struct{}), away: map[string]bool{}, heard: make(chan struct{}, 1),
@@ -73,10 +75,10 @@ func openWindow(c context.Context, g *collective.Group, d *Device, cfg Config) (
 	w.service = fmt.Sprintf("window/%x", sum[:16])
 	var err error
 	if w.stop, err = rpc.OnPost(g.Worker(), w.service, w.hear); err != nil {
-		return nil, err
+		w.stop, failed = func() {}, errors.Join(failed, err)
 	}
 	go w.tidy()
-	if err = w.meet(c); err != nil || w.lacks != nil {
+	if err = w.meet(c, failed); err != nil || w.lacks != nil {
 		w.expire(cmp.Or(err, w.lacks))
 		return w, err
 	}
@@ -84,17 +86,26 @@ func openWindow(c context.Context, g *collective.Group, d *Device, cfg Config) (
 }
 
 // meet opens the windows of all members, and says what is in the way in lacks.
-func (w *window) meet(c context.Context) error {
-	mine, err := w.setAside()
-	if err != nil {
+func (w *window) meet(c context.Context, failed error) error {
+	var mine view
+	var err error
+	if failed != nil {
+		mine.Failed = cut(failed.Error())
+	} else if mine, err = w.setAside(); err != nil {
 		mine.Problem = cut(err.Error())
 	}
 	all, err := collective.Agree(collective.Scope(c, scope), w.g, mine)
+	if failed != nil {
+		return failed
+	}
 	if err != nil {
 		return err
 	}
 	var problems []string
-	for _, v := range all {
+	for r, v := range all {
+		if v.Failed != "" {
+			return &FailedError{Rank: r, Worker: w.g.Members()[r].Worker, Cause: errors.New(v.Failed)}
+		}
 		problems = append(problems, v.Problem)
 	}
 	if w.lack(problems); w.lacks != nil { // all see that
