@@ -16,7 +16,7 @@
 // # Same bits
 //
 // A sum is made once, in the order of ranks, and copied. So all members get the same bits, and the
-// same ones for every algorithm, lane and size.
+// same ones for every algorithm, lane and size. A [Way] may have an order of its own, as NCCL has.
 //
 // # Failures
 //
