@@ -23,7 +23,7 @@ func number(rank, round, k int) float32 { return float32(k%1013)/7 + float32(rou
 
 // sum adds up buffers on this GPU with the other worker, and gives the way by which that went.
 func (r *resident) sum(c context.Context, s sums) (way string, err error) {
-	g, err := collective.Open(c, r.Worker, "pair")
+	g, err := collective.Open(c, r.Worker, fmt.Sprintf("%d times %d", s.Rounds, s.Elems))
 	if err != nil {
 		return "", err
 	}
