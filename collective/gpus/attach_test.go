@@ -419,11 +419,19 @@ func TestAMemberWhoseBuffersLieElsewhereHasAllGoByWayOfTheHost(t *testing.T) {
 
 func TestManyAtOnceInAnyOrderAreEachReducedOnce(t *testing.T) {
 	p := playCards(t, 3, small)
-	p.manyAtOnce(t)
+	p.manyAtOnce(t, 700, 100)
 	require.Equal(t, "CUDA IPC", p.went(t))
 }
 
-func (p *cards) manyAtOnce(t *testing.T) {
+// One member has no piece to add up, and reads the others' while these go on.
+func TestManyAtOnceAreRightWherePiecesAreEmpty(t *testing.T) {
+	p := playCards(t, 4, small)
+	p.manyAtOnce(t, 129, 0)
+	require.Equal(t, "CUDA IPC", p.went(t))
+}
+
+// manyAtOnce reduces buffers of some elements, each of more than the one before, in any order.
+func (p *cards) manyAtOnce(t *testing.T, elems, more int) {
 	t.Helper()
 	const ops = 12
 	every(t, p.ranks(), func(r int) error {
@@ -432,7 +440,7 @@ func (p *cards) manyAtOnce(t *testing.T) {
 			c := collective.Scope(t.Context(), fmt.Sprint("layer", k))
 			in := [][][]byte{nil}
 			for range p.gs {
-				in[0] = append(in[0], device.Bytes(converted[int64](make([]float64, 700+100*k))))
+				in[0] = append(in[0], device.Bytes(converted[int64](make([]float64, elems+more*k))))
 			}
 			device.As[int64](in[0][r])[k] = int64(k + r)
 			bufs, release, err := p.put(r, in)
@@ -447,7 +455,7 @@ func (p *cards) manyAtOnce(t *testing.T) {
 			if err := p.devs[r].Download(got, bufs[0], 0); err != nil {
 				return err
 			}
-			if x := device.As[int64](got); x[k] != int64(3*k+3) {
+			if x := device.As[int64](got); x[k] != int64(len(p.gs)*k+len(p.gs)*(len(p.gs)-1)/2) {
 				return fmt.Errorf("operation %d gives %d", k, x[k])
 			}
 			return nil

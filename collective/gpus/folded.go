@@ -25,8 +25,8 @@ func (w *window) Takes(_ collective.Op, _ device.Dtype, bufs []*device.Buffer) b
 	return w.ended == nil && w.d.has(bufs)
 }
 
-// Reduce is [collective.Way]'s. What fails here may have others wait, or at another half than this
-// member: so it ends the window.
+// Reduce is [collective.Way]'s. What fails once it is served leaves members at different halves: so
+// it ends the window.
 func (w *window) Reduce(c context.Context, in *collective.Compound, op collective.Op, d device.Dtype, bufs []*device.Buffer) error {
 	if err := w.admit(); err != nil {
 		return err
@@ -35,8 +35,7 @@ func (w *window) Reduce(c context.Context, in *collective.Compound, op collectiv
 	k := turns.Key{Group: in.Key()}
 	times, err := collective.Agree(in.Part(c), w.g, w.queue.lineUp(k))
 	if err != nil {
-		w.expire(err)
-		w.queue.stepOut(k)
+		w.queue.stepOut(k) // where another member's is not out, it fails there, and ends the window
 		return err
 	}
 	j := &job{done: make(chan struct{}), do: func() error {

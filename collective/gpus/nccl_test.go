@@ -184,7 +184,7 @@ func (p *cards) tell(t *testing.T, r *rand.Rand, op collective.Op, d device.Dtyp
 
 func TestBuffersOfManyScopesGoByNCCLInOneOrder(t *testing.T) {
 	p := lent(t, 3, gpus.Auto, asItIs)
-	p.manyAtOnce(t)
+	p.manyAtOnce(t, 700, 100)
 	require.Equal(t, "NCCL", p.went(t))
 	require.Zero(t, p.f.Pending())
 }
