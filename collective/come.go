@@ -18,8 +18,10 @@ import (
 // Open of another group does. Where all others do one or the other, Open returns, and the first
 // operation waits for the rest.
 type coming struct {
-	ready chan struct{}   // closed when all have come
-	quit  func(why error) // ends the waiting; set before anybody else sees the group
+	service string          // of those that come
+	named   chan struct{}   // closed when the group's own service is known
+	ready   chan struct{}   // closed when all have come
+	quit    func(why error) // ends the waiting; set before anybody else sees the group
 
 	mu     sync.Mutex
 	come   map[string]bool // workers
@@ -30,7 +32,7 @@ type coming struct {
 
 func newComing() coming {
 	return coming{
-		ready: make(chan struct{}), quit: func(error) {}, news: make(chan struct{}, 1),
+		named: make(chan struct{}), ready: make(chan struct{}), quit: func(error) {}, news: make(chan struct{}, 1),
 		come: map[string]bool{}, waits: map[string]bool{}, asking: map[string]bool{},
 	}
 }
@@ -119,7 +121,7 @@ func (g *Group) ask() {
 		g.runs.Go(func() {
 			c, cancel := context.WithTimeout(g.life, patience)
 			defer cancel()
-			_ = rpc.Post(c, g.w, name, g.service+openings, []byte{comeAsks}) // who cannot be reached has not come
+			_ = rpc.Post(c, g.w, name, g.coming.service, []byte{comeAsks}) // who cannot be reached has not come
 			_ = rpc.Post(c, g.w, name, openings, []byte{comeAsks})
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -137,11 +139,11 @@ func (g *Group) hearOpening(from rpc.WorkerInfo, what []byte, tensors []transpor
 }
 
 // comes is the answer to a question: this member has come to that group.
-func (g *Group) comes() []byte { return append([]byte{comeAnswers}, g.service...) }
+func (g *Group) comes() []byte { return append([]byte{comeAnswers}, g.coming.service...) }
 
 // hearComing takes what is said among members.
 func (g *Group) hearComing(from rpc.WorkerInfo, what []byte, tensors []transport.Tensor) {
-	g.hearWord(g.service+openings, g.coming.come, from, what, tensors)
+	g.hearWord(g.coming.service, g.coming.come, from, what, tensors)
 }
 
 func (g *Group) hearWord(service string, of map[string]bool, from rpc.WorkerInfo, what []byte, tensors []transport.Tensor) {

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -201,4 +202,42 @@ func TestOpenReturnsAGroupThatIsWholeWhereNobodyWaitsElsewhere(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a member of the group before has sent, and what arrives when the next one is there, is not
+// taken for the next one's: with links that are slow one way it would often be.
+func TestNotesOfAGroupThatWasClosedAreNotTakenForThoseOfTheNext(t *testing.T) {
+	for seed := range uint64(soak.Cases(20)) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			gs := groups(t, rpctest.World(t, rpctest.SlowNet(time.Millisecond), 3), "g")
+			late := func(g *Group) { // as a network that holds messages back would deliver them
+				k := r.IntN(len(gs))
+				for _, n := range []note{
+					{Closed: true, Sent: 1},
+					{Failure: &noteFailure{What: failedAborted, Group: true, Text: "late"}},
+					{Failure: &noteFailure{What: failedAborted, Text: "late"}},
+				} {
+					var b bytes.Buffer
+					n.encode(&b)
+					if k != g.rank {
+						require.NoError(t, rpc.Post(t.Context(), g.w, gs[k].w.Name(), g.service, b.Bytes()))
+					}
+				}
+			}
+			for range 3 {
+				before := gs
+				each(t, gs, func(k int) error { return errors.Join(gs[k].Barrier(t.Context()), gs[k].Close()) })
+				gs = make([]*Group, len(before))
+				each(t, before, func(k int) (err error) {
+					gs[k], err = Open(t.Context(), before[k].w, "g")
+					return err
+				})
+				late(before[r.IntN(len(before))])
+				synctest.Wait()
+				each(t, gs, func(k int) error { return gs[k].Barrier(t.Context()) })
+			}
+			each(t, gs, func(k int) error { return gs[k].Close() })
+		})
+	}
 }

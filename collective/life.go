@@ -120,10 +120,10 @@ func (g *Group) retire(next *Group) {
 // shut takes no more notes, and waits until what was to be said has been said.
 func (g *Group) shut() {
 	g.closing.Do(func() {
+		g.coming.quit(ErrClosed)
 		for _, stop := range g.stop {
 			stop()
 		}
-		g.coming.quit(ErrClosed)
 		g.hide()
 		g.unwatch()
 		g.runs.Close()

@@ -265,7 +265,8 @@ func (r *recruit) receive(from rpc.WorkerInfo, header []byte, tensors []transpor
 	defer r.mu.Unlock()
 	invited := n.Base.Has(whoIs(from)) && !n.Base.Has(r.me) && n.Said.Here && n.Said.Next == nil
 	if r.voting == nil && invited {
-		r.voting = newVoting(r.w, r.name, n.Service, n.Lineage, n.Base, r.me)
+		r.voting = newVoting(r.w, r.name, n.Base, r.me)
+		r.voting.identify(n.Service, n.Lineage)
 		notify(r.wanted)
 	}
 	if r.voting != nil && r.voting.service == n.Service {

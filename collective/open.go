@@ -52,8 +52,10 @@ func open(c context.Context, w *rpc.Worker, name string, names []string) (*Group
 	for _, info := range infos {
 		names, roll.Members = append(names, info.Name), append(roll.Members, whoIs(info))
 	}
-	g, err := found(w, name, "collective/"+digest(append([]string{name}, names...)...), "", roll)
-	if err != nil {
+	g := newGroup(w, name, roll)
+	g.coming.service = "collective/come/" + digest(append([]string{name}, names...)...)
+	if err := g.listen(g.coming.service, g.hearComing); err != nil {
+		g.shut()
 		return nil, fmt.Errorf("this worker is in such a group already: %w", err)
 	}
 	if err := g.awaitAll(c, g.comeTogether(c, names)); err != nil {
@@ -86,7 +88,8 @@ func (g *Group) comeTogether(c context.Context, names []string) <-chan error {
 	return done
 }
 
-// assemble waits until all have come.
+// assemble waits until all have come, and then until all take notes. Their service has a name that
+// no group before had: what is still on its way to an earlier one of the same members is lost.
 func (g *Group) assemble(c context.Context, names []string) error {
 	all, err := rpc.Meet(g.w.Context(c), "collective/"+g.name, hello{Host: hostname(), Nonce: rand.Text()}, names...)
 	if err != nil {
@@ -97,7 +100,13 @@ func (g *Group) assemble(c context.Context, names []string) error {
 		hosts[i] = all[name].Host
 		parts = append(parts, name, all[name].Nonce)
 	}
-	g.voting.identify(digest(parts...))
+	lineage := digest(parts...)
+	if err := g.serve("collective/"+lineage, lineage); err != nil {
+		return err
+	}
+	if _, err := rpc.Meet(g.w.Context(c), "collective/"+lineage, struct{}{}, names...); err != nil {
+		return err
+	}
 	g.meet(hosts)
 	return nil
 }
@@ -135,10 +144,20 @@ func named(c context.Context, w *rpc.Worker, names []string) ([]rpc.WorkerInfo, 
 }
 
 // found makes a group that takes notes. It can be used when all members have one: see meet. lineage
-// is the same for all generations, and empty where it is not known yet.
+// is the same for all generations.
 func found(w *rpc.Worker, name, service, lineage string, roll ballot.Roll) (*Group, error) {
+	g := newGroup(w, name, roll)
+	if err := g.serve(service, lineage); err != nil {
+		g.shut()
+		return nil, err
+	}
+	return g, nil
+}
+
+// newGroup makes a group that takes no notes yet.
+func newGroup(w *rpc.Worker, name string, roll ballot.Roll) *Group {
 	g := &Group{
-		w: w, name: name, service: service, roll: roll, over: make(chan struct{}), unwatch: func() {},
+		w: w, name: name, roll: roll, over: make(chan struct{}), unwatch: func() {},
 		notes: make([]traffic, len(roll.Members)), desk: desk.New[*arrival](), waits: map[desk.Key]*wait{},
 		talk: newTalk(len(roll.Members)), window: aheadWindow, ahead: make([]int, len(roll.Members)),
 		coming: newComing(), past: ring.New[record](traced), tallies: map[string]*tally{}, hide: func() {},
@@ -152,19 +171,25 @@ func found(w *rpc.Worker, name, service, lineage string, roll ballot.Roll) (*Gro
 		}
 		g.members = append(g.members, Member{Rank: i, Worker: who.Name, WorkerRank: who.Rank, Incarnation: who.Life})
 	}
-	g.voting = newVoting(w, name, service, lineage, roll, roll.Members[g.rank])
-	for _, s := range []struct {
-		service string
-		take    posts
-	}{{service, g.receive}, {service + votes, g.vote}, {service + openings, g.hearComing}} {
-		stop, err := rpc.OnPost(w, s.service, s.take)
-		if err != nil {
-			g.shut()
-			return nil, err
-		}
+	g.voting = newVoting(w, name, roll, roll.Members[g.rank])
+	return g
+}
+
+// serve has the group take notes.
+func (g *Group) serve(service, lineage string) error {
+	g.service = service
+	g.voting.identify(service, lineage)
+	close(g.coming.named)
+	return errors.Join(g.listen(service, g.receive), g.listen(service+votes, g.vote))
+}
+
+// listen takes the posts of a service, until the group is shut.
+func (g *Group) listen(service string, take posts) error {
+	stop, err := rpc.OnPost(g.w, service, take)
+	if err == nil {
 		g.stop = append(g.stop, stop)
 	}
-	return g, nil
+	return err
 }
 
 // Config of Init. The zero value takes everything from the environment, as weft run and torchrun

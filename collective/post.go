@@ -39,6 +39,11 @@ func (g *Group) tell(n note, but int) {
 
 // send posts a note beside what goes on. Who cannot be reached finds out itself.
 func (g *Group) send(n note, to int) {
+	select {
+	case <-g.coming.named:
+	default:
+		return // nobody can know of it yet
+	}
 	g.runs.Go(func() {
 		c, cancel := context.WithTimeout(g.life, patience)
 		defer cancel()

@@ -18,7 +18,6 @@ import (
 type voting struct {
 	w       *rpc.Worker
 	name    string // of the group
-	service string // of the members, in the generation that ends
 	base    ballot.Roll
 	me      ballot.Who
 	life    context.Context
@@ -27,8 +26,8 @@ type voting struct {
 	wake    chan struct{} // of capacity 1
 
 	mu      sync.Mutex
+	service string // of the members, in the generation that ends
 	lineage string
-	early   map[rpc.WorkerInfo]vote // what came while there was no lineage
 	ballot  *ballot.Ballot
 	met     map[ballot.Who]bool // who was a worker of the job at some time, as far as is known here
 	hosts   map[ballot.Who]string
@@ -37,10 +36,10 @@ type voting struct {
 	failed  error // at the store, or in founding
 }
 
-func newVoting(w *rpc.Worker, name, service, lineage string, base ballot.Roll, me ballot.Who) *voting {
+func newVoting(w *rpc.Worker, name string, base ballot.Roll, me ballot.Who) *voting {
 	v := &voting{
-		w: w, name: name, service: service, base: base, me: me, wake: make(chan struct{}, 1), lineage: lineage,
-		early: map[rpc.WorkerInfo]vote{}, ballot: ballot.New(base, me), met: map[ballot.Who]bool{}, hosts: map[ballot.Who]string{me: hostname()},
+		w: w, name: name, base: base, me: me, wake: make(chan struct{}, 1),
+		ballot: ballot.New(base, me), met: map[ballot.Who]bool{}, hosts: map[ballot.Who]string{me: hostname()},
 	}
 	v.life, v.end = context.WithCancel(context.Background())
 	for _, who := range base.Members {
@@ -49,16 +48,11 @@ func newVoting(w *rpc.Worker, name, service, lineage string, base ballot.Roll, m
 	return v
 }
 
-// identify gives the voting its lineage, and hears what came before.
-func (v *voting) identify(lineage string) {
+// identify says which group's voting it is.
+func (v *voting) identify(service, lineage string) {
 	v.mu.Lock()
-	v.lineage = lineage
-	early := v.early
-	v.early = nil
-	v.mu.Unlock()
-	for from, n := range early {
-		v.hear(from, n)
-	}
+	defer v.mu.Unlock()
+	v.service, v.lineage = service, lineage
 }
 
 // hear takes what another has said. It says whether the group goes on without this worker.
@@ -66,10 +60,7 @@ func (v *voting) hear(from rpc.WorkerInfo, n vote) (out bool) {
 	who := whoIs(from)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
-	case v.lineage == "":
-		v.early[from] = n // a later one holds all that is in one before
-	case v.lineage == n.Lineage && n.Base.Generation == v.base.Generation:
+	if v.lineage == n.Lineage && n.Base.Generation == v.base.Generation {
 		v.hosts[who] = n.Host
 		v.ballot.Hear(who, n.Said)
 		notify(v.wake)
@@ -165,7 +156,7 @@ func (v *voting) act(c context.Context) {
 
 // say posts what this worker says. Who cannot be reached is found to be lost otherwise.
 func (v *voting) say(to ballot.Who, said ballot.Said) {
-	service, runs, life := v.service+votes, &v.runs, v.life
+	runs, life := &v.runs, v.life
 	var n vote
 	v.with(func() {
 		n = vote{Lineage: v.lineage, Service: v.service, Base: ballot.Roll{Generation: v.base.Generation}, Host: v.hosts[v.me], Said: said}
@@ -173,6 +164,7 @@ func (v *voting) say(to ballot.Who, said ballot.Said) {
 			runs, life = &v.next.runs, v.next.life
 		}
 	})
+	service := n.Service + votes
 	if !v.base.Has(to) {
 		service, n.Base = enlisting+v.name, v.base
 	}
