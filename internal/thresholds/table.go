@@ -75,6 +75,7 @@ func All() []Threshold {
 		{"transport/internal/mux.InlineQUIC", 16 << 10, Bytes, Messages | Calls},
 		{"transport/internal/quicstream.creditEvery", 16 << 10, Bytes, Messages},
 		{"transport/internal/quicstream.grantLeast", 16 << 10, Bytes, Messages},
+		{"transport/internal/bulk.recordBytes", 16 << 10, Bytes, Messages},
 		{"transport/internal/mux.InlineLocal", 32 << 10, Bytes, Messages},
 		{"transport/internal/mux.pieceMax", 32 << 10, Bytes, Messages},
 		{"transport/internal/wire.KeepScratch", 64 << 10, Bytes, Messages},

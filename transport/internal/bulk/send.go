@@ -1,6 +1,7 @@
 package bulk
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,13 +18,14 @@ type outgoing struct {
 	id    uint64
 	bytes int64
 	spans []lane.Span
-	done  chan struct{} // closed when the tensors are not needed any more
+	done  chan struct{} // closed when the tensors are not needed any more, but for blocks that hold them
 
 	// Guarded by h.mu.
 	gone       bool // the receiver has its buffers
 	delivering bool
 	next       uint64 // the block to take
 	sent       uint64 // blocks that go, or went, on a stripe
+	free       uint64 // of these, blocks whose tensors are not needed any more
 	busy       int    // blocks that are being copied off the tensors
 	ended      bool
 	err        error // valid when ended
@@ -60,7 +62,7 @@ func (t *outgoing) Deliver(c context.Context) error {
 	case <-t.done:
 	case <-c.Done():
 		t.end(context.Cause(c))
-		<-t.done // a block that is being copied is soon copied
+		<-t.done // a block that is being copied is soon copied; one that is being written holds what it needs
 	}
 	return t.err
 }
@@ -82,7 +84,7 @@ func (t *outgoing) readyLocked() {
 }
 
 // endLocked ends the transfer, with err where blocks are missing. It is heard of when nobody copies
-// any more.
+// any more; who writes has references of its own.
 func (t *outgoing) endLocked(err error) {
 	if t.ended {
 		return
@@ -96,7 +98,7 @@ func (t *outgoing) endLocked(err error) {
 }
 
 func (t *outgoing) quietLocked() {
-	if !t.ended || t.busy > 0 {
+	if !t.ended || t.busy > 0 || t.spans == nil {
 		return
 	}
 	if t.err != nil && t.gone && t.sent < blocksOf(t.bytes) {
@@ -106,74 +108,148 @@ func (t *outgoing) quietLocked() {
 	close(t.done)
 }
 
-// nextBlock waits for a block to send. false: the channel has ended.
-func (h *channel) nextBlock() (t *outgoing, block uint64, ok bool) {
+// block is one that a stripe's writer has taken.
+type block struct {
+	t      *outgoing
+	number uint64
+	held   []held // where its bytes lie, if all of them are in the host's memory
+	copied []byte // a copy of its bytes, if not
+}
+
+// held is a part of a tensor that is about to be written, with a reference: the write may be stuck
+// for as long as the network is, and whoever gives up does not wait for it.
+type held struct {
+	buf *device.Buffer
+	mem []byte
+}
+
+// next waits for a block to send. false: the channel has ended.
+func (b *block) next(h *channel) bool {
 	h.mu.Lock()
 	defer h.unlock()
 	for len(h.ready) == 0 {
 		if h.usableLocked() != nil {
-			return nil, 0, false
+			return false
 		}
 		h.more.Wait()
 	}
-	t, h.ready = h.ready[0], h.ready[1:]
-	block = t.next
+	t := h.ready[0]
+	h.ready = h.ready[1:]
+	b.t, b.number = t, t.next
 	t.next++
-	t.busy++
+	if b.holdLocked() {
+		t.sent++
+	} else {
+		t.busy++
+	}
 	if t.next < blocksOf(t.bytes) {
 		h.ready = append(h.ready, t) // transfers take turns
 	}
-	return t, block, true
+	return true
 }
 
-// taken notes that a block was copied off the tensors, or that it could not be.
-func (t *outgoing) taken(err error) {
-	t.h.mu.Lock()
-	defer t.h.unlock()
-	t.busy--
+// each calls f with the parts of tensors that the block's bytes lie in.
+func (b *block) each(f func(buf *device.Buffer, off, n int) error) error {
+	return lane.Each(b.t.spans, int64(b.number)*blockBytes, blockLen(b.t.bytes, b.number), f)
+}
+
+// holdLocked takes a reference to each tensor of the block, if all are in the host's memory.
+func (b *block) holdLocked() bool {
+	err := b.each(func(buf *device.Buffer, off, n int) error {
+		mem, err := buf.Host()
+		if err == nil {
+			b.held = append(b.held, held{buf.Retain(), mem[off : off+n]})
+		}
+		return err
+	})
+	if err != nil {
+		b.release()
+	}
+	return err == nil
+}
+
+func (b *block) release() {
+	for _, x := range b.held {
+		_ = x.buf.Release() // the reference of holdLocked
+	}
+	clear(b.held)
+	b.held = b.held[:0]
+}
+
+// copy takes a copy of a block that is not all in the host's memory.
+func (b *block) copy() error {
+	if b.copied == nil {
+		b.copied = make([]byte, blockBytes)
+	}
+	at := 0
+	err := b.each(func(buf *device.Buffer, off, n int) error {
+		at += n
+		return wire.Download(b.copied[at-n:at], buf, off)
+	})
+	b.t.h.mu.Lock()
+	defer b.t.h.unlock()
+	b.t.busy--
 	if err == nil {
-		t.sent++
+		b.t.sent++
+	}
+	b.t.freeLocked(err)
+	return err
+}
+
+// write sends the block, and lets go of its tensors.
+func (b *block) write(w *bufio.Writer) error {
+	head := binary.LittleEndian.AppendUint64(w.AvailableBuffer(), b.t.id)
+	_, _ = w.Write(binary.LittleEndian.AppendUint64(head, b.number)) // Flush tells of a failure
+	if len(b.held) == 0 {
+		_, _ = w.Write(b.copied[:blockLen(b.t.bytes, b.number)])
+		return w.Flush()
+	}
+	for _, x := range b.held {
+		_, _ = w.Write(x.mem)
+	}
+	err := w.Flush()
+	b.release()
+	if err == nil {
+		b.t.h.mu.Lock()
+		defer b.t.h.unlock()
+		b.t.freeLocked(nil)
+	}
+	return err
+}
+
+// freeLocked notes that the tensors of a block are not needed any more, or that they cannot be
+// read.
+func (t *outgoing) freeLocked(err error) {
+	if err == nil {
+		t.free++
 	}
 	switch {
 	case t.ended:
 		t.quietLocked()
-	case err != nil || t.sent == blocksOf(t.bytes):
+	case err != nil || t.free == blocksOf(t.bytes):
 		t.endLocked(err)
 	}
 }
 
-// sendBlocks sends blocks on a stripe. A block is copied first, so that a tensor is free as soon as
-// its last one has been, however long the network takes, and whoever gives up need not wait; next
-// to the encryption the copy costs little.
+// recordBytes is how many bytes a TLS record carries at most.
+const recordBytes = 16 << 10
+
+// sendBlocks sends blocks on a stripe, from where the tensors lie: what is smaller than a TLS
+// record, as heads are, shares one with what comes next. Of other devices' tensors a copy is sent.
 func (h *channel) sendBlocks(s *stripe) {
-	var stage []byte
+	var b block
+	w := bufio.NewWriterSize(s.conn, recordBytes)
 	polite := courtesy{frames: h.env.Frames}
-	for {
-		t, block, ok := h.nextBlock()
-		if !ok {
-			return
-		}
-		if stage == nil {
-			stage = make([]byte, blockHead+blockBytes)
-		}
-		n := blockLen(t.bytes, block)
-		binary.LittleEndian.PutUint64(stage, t.id)
-		binary.LittleEndian.PutUint64(stage[8:], block)
-		to := stage[blockHead : blockHead+n]
-		err := lane.Each(t.spans, int64(block)*blockBytes, n, func(buf *device.Buffer, off, n int) error {
-			err := wire.Download(to[:n], buf, off)
-			to = to[n:]
-			return err
-		})
-		t.taken(err)
-		if err != nil {
+	for b.next(h) {
+		if len(b.held) == 0 && b.copy() != nil {
 			continue
 		}
-		if _, err := s.conn.Write(stage[:blockHead+n]); err != nil {
+		bytes := blockLen(b.t.bytes, b.number)
+		if err := b.write(w); err != nil {
 			h.breaks(err)
 			return
 		}
-		h.env.Count.Sent.Add(uint64(n))
+		h.env.Count.Sent.Add(uint64(bytes))
 		polite.pause()
 	}
 }

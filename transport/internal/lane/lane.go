@@ -145,7 +145,8 @@ type Transfer interface {
 	// most MaxTicket.
 	Ticket() []byte
 	// Deliver returns when the tensors are not needed any more, or c has ended. c ends with the
-	// sender's context, with its stream's, and with the link. When it fails nothing is held.
+	// sender's context, with its stream's, and with the link. When it fails nothing is held but by
+	// references, for as long as a write is stuck.
 	Deliver(c context.Context) error
 	// Abandon gives up, instead of Deliver.
 	Abandon()
