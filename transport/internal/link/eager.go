@@ -11,19 +11,27 @@ import (
 	"github.com/weft-project/weft/internal/eager"
 )
 
-// eagerUDP is a UDP socket that looks again before it waits. quic-go reads from it by ReadBatch,
-// and sets it up by SyscallConn.
+// eagerUDP is a UDP socket that looks again before it waits, and has the system hand over datagrams
+// in trains where it can (UDP_GRO), which costs it and the reader less. quic-go reads from it by
+// ReadBatch, and sets it up by SyscallConn.
 type eagerUDP struct {
 	*net.UDPConn
 	lookout *eager.Lookout
 	heeds   heed
 	looking *ipv4.PacketConn // which serves IPv6 as well
 	calm    *ipv4.PacketConn // the socket without looking again
+	joined  *trains          // nil where the system joins no datagrams
 }
+
+// batch is how many datagrams, or trains of them, are read at a time; quic-go takes as many.
+const batch = 8
 
 func eagerSocket(c *net.UDPConn, heeds heed) net.PacketConn {
 	u := &eagerUDP{UDPConn: c, lookout: eager.NewLookout(), heeds: heeds}
 	u.looking, u.calm = ipv4.NewPacketConn(u), ipv4.NewPacketConn(c)
+	if joins(c) {
+		u.joined = newTrains(batch)
+	}
 	return u
 }
 
@@ -39,7 +47,7 @@ func (c *eagerUDP) SyscallConn() (syscall.RawConn, error) {
 // again: what comes next is as likely another of theirs.
 func (c *eagerUDP) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	for from := c.looking; ; from = c.calm {
-		n, err := from.ReadBatch(ms, flags)
+		n, err := c.read(from, ms, flags)
 		if err != nil || n == 0 || c.heeds == nil {
 			return n, err
 		}
@@ -56,6 +64,18 @@ func (c *eagerUDP) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 			return kept, nil
 		}
 	}
+}
+
+func (c *eagerUDP) read(from *ipv4.PacketConn, ms []ipv4.Message, flags int) (int, error) {
+	if c.joined == nil {
+		return from.ReadBatch(ms, flags)
+	}
+	n := c.joined.give(ms)
+	if n > 0 {
+		return n, nil
+	}
+	err := c.joined.read(from, flags)
+	return c.joined.give(ms), err
 }
 
 // move copies a datagram into the buffers of another: quic-go knows each buffer by its place.
