@@ -149,7 +149,7 @@ func (h *channel) overLocked(w word) error {
 // read puts what comes on a stripe in its place, until the stripe or the channel ends.
 func (h *channel) read(s *stripe) {
 	var head [blockHead]byte
-	polite := courtesy{frames: h.env.Frames}
+	polite := lane.NewCourtesy(h.env.Calls)
 	for {
 		if _, err := io.ReadFull(awake{s.conn}, head[:]); err != nil {
 			h.breaks(err)
@@ -159,7 +159,7 @@ func (h *channel) read(s *stripe) {
 			h.breaks(err)
 			return
 		}
-		polite.pause()
+		polite.Pause()
 	}
 }
 

@@ -239,7 +239,7 @@ const recordBytes = 16 << 10
 func (h *channel) sendBlocks(s *stripe) {
 	var b block
 	w := bufio.NewWriterSize(s.conn, recordBytes)
-	polite := courtesy{frames: h.env.Frames}
+	polite := lane.NewCourtesy(h.env.Calls)
 	for b.next(h) {
 		if len(b.held) == 0 && b.copy() != nil {
 			continue
@@ -250,6 +250,6 @@ func (h *channel) sendBlocks(s *stripe) {
 			return
 		}
 		h.env.Count.Sent.Add(uint64(bytes))
-		polite.pause()
+		polite.Pause()
 	}
 }

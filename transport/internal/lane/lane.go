@@ -76,7 +76,9 @@ type Env struct {
 	// is a FrameError. It does not wait.
 	Suspect func(err error)
 	Count   *Traffic // what the channel has moved: it counts tensors' bytes as they go and come
-	Frames  *Traffic // what has moved on the link's conduit; may be nil
+	// Calls counts messages that go and come, but those of streams with large tensors, on this link
+	// and perhaps others; may be nil.
+	Calls *atomic.Uint64
 	// Begin and find are for tensors of a message that a channel leaves to the link's others: begin
 	// asks those but one, find finds one by its lane's code, or nil.
 	Begin func(but Channel, ts []wire.Tensor, bytes int64) (Transfer, byte, error)

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/eager"
 	"github.com/weft-project/weft/transport/internal/identity"
+	"github.com/weft-project/weft/transport/internal/lane"
 	"github.com/weft-project/weft/transport/internal/transporttest"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
@@ -76,7 +77,7 @@ func bindApart(c context.Context, family, addr string) (net.PacketConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &eagerUDP{UDPConn: pc.(*net.UDPConn), lookout: eager.NewLookout()}
+	u := &eagerUDP{UDPConn: pc.(*net.UDPConn), lookout: eager.NewLookout(), reads: lane.NewCourtesy(nil), writes: lane.NewCourtesy(nil)}
 	u.looking, u.calm = ipv4.NewPacketConn(u), ipv4.NewPacketConn(u.UDPConn)
 	return u, nil
 }

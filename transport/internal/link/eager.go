@@ -4,11 +4,13 @@ package link
 
 import (
 	"net"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/net/ipv4"
 
 	"github.com/weft-project/weft/internal/eager"
+	"github.com/weft-project/weft/transport/internal/lane"
 )
 
 // eagerUDP is a UDP socket that looks again before it waits, and has the system hand over datagrams
@@ -21,13 +23,19 @@ type eagerUDP struct {
 	looking *ipv4.PacketConn // which serves IPv6 as well
 	calm    *ipv4.PacketConn // the socket without looking again
 	joined  *trains          // nil where the system joins no datagrams
+	reads   *lane.Courtesy
+	writes  *lane.Courtesy
+	many    bool // what was read last was a train
 }
+
+// datagramMost is how many bytes a datagram of quic-go's has at most.
+const datagramMost = 1452
 
 // batch is how many datagrams, or trains of them, are read at a time; quic-go takes as many.
 const batch = 8
 
-func eagerSocket(c *net.UDPConn, heeds heed) net.PacketConn {
-	u := &eagerUDP{UDPConn: c, lookout: eager.NewLookout(), heeds: heeds}
+func eagerSocket(c *net.UDPConn, heeds heed, calls *atomic.Uint64) net.PacketConn {
+	u := &eagerUDP{UDPConn: c, lookout: eager.NewLookout(), heeds: heeds, reads: lane.NewCourtesy(calls), writes: lane.NewCourtesy(calls)}
 	u.looking, u.calm = ipv4.NewPacketConn(u), ipv4.NewPacketConn(c)
 	if joins(c) {
 		u.joined = newTrains(batch)
@@ -74,8 +82,21 @@ func (c *eagerUDP) read(from *ipv4.PacketConn, ms []ipv4.Message, flags int) (in
 	if n > 0 {
 		return n, nil
 	}
+	if c.many {
+		c.reads.Pause()
+	}
 	err := c.joined.read(from, flags)
+	c.many = c.joined.many()
 	return c.joined.give(ms), err
+}
+
+// WriteMsgUDP sends a datagram, or a train of them: tensors'. After one it is others' turn.
+func (c *eagerUDP) WriteMsgUDP(b, oob []byte, to *net.UDPAddr) (n, oobn int, err error) {
+	n, oobn, err = c.UDPConn.WriteMsgUDP(b, oob, to)
+	if len(b) > datagramMost {
+		c.writes.Pause()
+	}
+	return n, oobn, err
 }
 
 // move copies a datagram into the buffers of another: quic-go knows each buffer by its place.

@@ -17,7 +17,7 @@ func TestAnEagerUDPSocketGivesEveryDatagramOnce(t *testing.T) {
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
 	defer udp.Close()
-	raw, err := eagerSocket(udp, nil).(*eagerUDP).SyscallConn()
+	raw, err := eagerSocket(udp, nil, nil).(*eagerUDP).SyscallConn()
 	require.NoError(t, err)
 	go func() {
 		for i := range 200 {

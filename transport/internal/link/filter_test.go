@@ -142,7 +142,7 @@ func TestASocketGivesEveryDatagramThatIsHeededOnceAndWhole(t *testing.T) {
 	socket := eagerSocket(udp, func(b []byte, by net.Addr) bool {
 		require.Equal(t, from.LocalAddr().String(), by.String())
 		return b[0] == 1
-	}).(*eagerUDP)
+	}, nil).(*eagerUDP)
 	ms := make([]ipv4.Message, 8)
 	for range 200 {
 		var want, got [][]byte

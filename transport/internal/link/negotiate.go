@@ -109,7 +109,7 @@ func (u *setUp) mine() *descriptor { return &descriptor{streams: uint32(u.net.cf
 // link makes the link, when both ends have agreed. It is to be started.
 func (u *setUp) link(dialler bool, peer string, theirs descriptor) *Link {
 	cfg := mux.Config{
-		Codec: u.net.codec, Pieces: u.net.pieces, Dialler: dialler, Peer: peer, Accepts: uint64(u.net.cfg.MaxStreams), Opens: uint64(theirs.streams),
+		Codec: u.net.codec, Pieces: u.net.pieces, Dialler: dialler, Peer: peer, Accepts: uint64(u.net.cfg.MaxStreams), Opens: uint64(theirs.streams), Calls: u.net.calls,
 	}
 	said := u.said
 	if _, why := u.net.maker(wire.LaneCUDA); why != "" && !slices.Contains(u.net.cfg.Lanes, wire.LaneCUDA) {

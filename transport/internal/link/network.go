@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -97,6 +98,7 @@ type network struct {
 	refusals *identity.Refusals
 	known    *acquaintances
 	crowds   *crowds
+	calls    *atomic.Uint64                                                       // of all links: see lane.Env
 	bind     func(c context.Context, family, addr string) (net.PacketConn, error) // tests replace UDP
 
 	mu    sync.Mutex
@@ -126,7 +128,7 @@ func New(cfg Config) (wire.Network, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &network{cfg: cfg, codec: codec, pieces: mux.NewPieces(), makers: laneMakers(cfg), refusals: identity.NewRefusals(cfg.Logger), known: newAcquaintances(),
-		crowds: newCrowds(), bind: new(net.ListenConfig).ListenPacket, dials: map[string]*socket{}}, nil
+		crowds: newCrowds(), calls: new(atomic.Uint64), bind: new(net.ListenConfig).ListenPacket, dials: map[string]*socket{}}, nil
 }
 
 // quicConfig is quic-go's configuration; kept is how many two-way streams the peer may open: the
@@ -154,7 +156,7 @@ func (n *network) Listen(c context.Context, addr string) (wire.Listener, error) 
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
 	g := newGate(n.refusals.ConnContext, n.known, identity.MarksOf(n.cfg.Identity), n.refusals.Crowd)
-	s := newSocket(pc, nil, g)
+	s := newSocket(pc, nil, g, n.calls)
 	accepts := n.quicConfig(1)
 	accepts.HandshakeIdleTimeout = listenTimeout
 	ql, err := s.tr.ListenEarly(identity.TLSConfig(n.cfg.Identity, wire.ALPN, quicstream.ALPN), accepts)
@@ -208,7 +210,7 @@ func (n *network) dialSocket(c context.Context, to *net.UDPAddr) (*socket, error
 	if err != nil {
 		return nil, err
 	}
-	n.dials[family] = newSocket(pc, identity.MarksOf(n.cfg.Identity).IDs(), nil)
+	n.dials[family] = newSocket(pc, identity.MarksOf(n.cfg.Identity).IDs(), nil, n.calls)
 	return n.dials[family], nil
 }
 

@@ -3,6 +3,7 @@ package link
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/quic-go/quic-go"
 )
@@ -17,14 +18,14 @@ type socket struct {
 }
 
 // newSocket gives its first use to the caller. ids chooses those of connections; nil leaves it to
-// quic-go. gate is for who dials to the socket; nil where nobody may.
-func newSocket(pc net.PacketConn, ids quic.ConnectionIDGenerator, g *gate) *socket {
+// quic-go. gate is for who dials to the socket; nil where nobody may. calls counts what goes first.
+func newSocket(pc net.PacketConn, ids quic.ConnectionIDGenerator, g *gate, calls *atomic.Uint64) *socket {
 	if u, ok := pc.(*net.UDPConn); ok {
 		var heeds heed
 		if g != nil {
 			heeds = g.heeds
 		}
-		pc = eagerSocket(u, heeds)
+		pc = eagerSocket(u, heeds, calls)
 	}
 	s := &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc, ConnectionIDGenerator: ids}}
 	if g != nil {

@@ -46,6 +46,15 @@ func (t *trains) read(from *ipv4.PacketConn, flags int) error {
 	return nil
 }
 
+// many says whether more has been read than a datagram or two.
+func (t *trains) many() bool {
+	n := 0
+	for i := range t.all {
+		n += t.all[i].N
+	}
+	return n > 2*datagramMost
+}
+
 // give fills ms with datagrams that wait, and says how many they are. Each is as it would be
 // without the joining: its bytes, as many as there is room for, and what the system says of it.
 func (t *trains) give(ms []ipv4.Message) (n int) {

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-const quicRoom = 1452 // bytes of a datagram that quic-go has room for
+const quicRoom = datagramMost
 
 // slots are what quic-go reads into.
 func slots(n, room, words int) []ipv4.Message {
@@ -110,7 +110,7 @@ func TestJoinedDatagramsReachTheReaderAsThoseThatCameAlone(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		joined, atJoined := wideSocket(t)
 		apart, atApart := wideSocket(t)
-		eager := eagerSocket(joined, nil).(*eagerUDP)
+		eager := eagerSocket(joined, nil, nil).(*eagerUDP)
 		require.NotNil(t, eager.joined, "this system joins datagrams")
 		var senders []*net.UDPConn
 		for range 1 + r.IntN(3) {

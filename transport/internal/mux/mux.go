@@ -22,7 +22,8 @@ type Config struct {
 	Opens   uint64 // how many this end may have open at first; the peer allows more as it finishes them
 	Inline  int64  // messages whose tensors have at most that many bytes travel in frames
 	Conduit lane.Conduit
-	Count   *lane.Traffic // of the conduit
+	Count   *lane.Traffic  // of the conduit
+	Calls   *atomic.Uint64 // messages of streams that carry no large tensors; nil: nobody wants to know
 	// Explain says what a failed read or write on the conduit means for the link.
 	Explain func(op string, err error) error
 	// Gone is called once, when the session has ended.
@@ -84,7 +85,7 @@ func (l *Session) AddChannel(make func(lane.Env) lane.Channel) {
 		Say:     func(b []byte) error { return l.out.control(chunk{kind: chunkWord, lane: wire.LaneCode(h.Lane())}, b) },
 		Suspect: l.suspect,
 		Count:   count,
-		Frames:  l.Count,
+		Calls:   l.Calls,
 		Begin:   l.beginBut,
 		Find:    l.Channel,
 	})

@@ -107,6 +107,9 @@ func (l *Session) takeForStream(h chunk, r *bufio.Reader) error {
 			l.free(p)
 			return err
 		}
+		if s != nil {
+			s.count(h.flags&flagExternal != 0)
+		}
 		return l.deliver(s, p)
 	case h.kind == chunkCredit:
 		var b [4]byte

@@ -22,6 +22,7 @@ type stream struct {
 	known  bool // a chunk of it is on its way, so that it has a number
 	dead   bool // nothing more may be sent
 
+	heavy    atomic.Bool   // large tensors go with its messages, or did
 	in       pieceReader   // the receiver's
 	readable chan struct{} // a token: look again, for the receiver; made when it waits
 	writable chan struct{} // likewise for the sender
@@ -77,6 +78,17 @@ func (s *stream) maySendLocked() error {
 		return s.errorf("send to", wire.ErrClosed, "after the end", nil)
 	}
 	return nil
+}
+
+// count counts a message, or a part of one; beside says that a lane carries tensors for it. Those of
+// streams with such tensors are no calls that somebody waits for while tensors flow.
+func (s *stream) count(beside bool) {
+	switch calls := s.link.Calls; {
+	case beside:
+		s.heavy.Store(true)
+	case calls != nil && !s.heavy.Load():
+		calls.Add(1)
+	}
 }
 
 func (s *stream) maySend() error {

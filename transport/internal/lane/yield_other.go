@@ -1,6 +1,6 @@
 //go:build !linux
 
-package bulk
+package lane
 
 // yieldProcessor does nothing where how to is not known.
 func yieldProcessor() {}

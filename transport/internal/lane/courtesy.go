@@ -1,0 +1,54 @@
+package lane
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	courtesyTurn   = 500 * time.Microsecond
+	courtesyRecent = 3 * time.Millisecond
+)
+
+// Courtesy lets others run while tensors flow. Who never has to wait keeps a processor busy, and the
+// system lets it, for several milliseconds at a time: a small call would wait for so long at each
+// end. So while calls come and go who moves tensors gives its turn away at every courtesyTurn; not
+// else, because it costs speed. It is safe for concurrent use.
+type Courtesy struct {
+	calls *atomic.Uint64
+
+	mu      sync.Mutex
+	seen    uint64    // calls
+	changed time.Time // when there were more
+	gave    time.Time // when the last turn was given away
+}
+
+// NewCourtesy is towards the calls that calls counts; nil: nobody is known to wait.
+func NewCourtesy(calls *atomic.Uint64) *Courtesy { return &Courtesy{calls: calls} }
+
+// Pause is for between two pieces of tensors.
+func (k *Courtesy) Pause() {
+	runtime.Gosched()
+	if k.due(time.Now()) {
+		yieldProcessor()
+	}
+}
+
+// due says whether to give a turn away now.
+func (k *Courtesy) due(now time.Time) bool {
+	if k.calls == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n := k.calls.Load(); n != k.seen {
+		k.seen, k.changed = n, now
+	}
+	if now.Sub(k.changed) > courtesyRecent || now.Sub(k.gave) < courtesyTurn {
+		return false
+	}
+	k.gave = now
+	return true
+}
