@@ -123,15 +123,23 @@ type held struct {
 	mem []byte
 }
 
-// next waits for a block to send. false: the channel has ended.
-func (b *block) next(h *channel) bool {
+// next waits for a block to send. Before it waits, what w still has of the last one goes.
+func (b *block) next(h *channel, w *bufio.Writer) error {
 	h.mu.Lock()
 	defer h.unlock()
 	for len(h.ready) == 0 {
-		if h.usableLocked() != nil {
-			return false
+		if err := h.usableLocked(); err != nil {
+			return err
 		}
-		h.more.Wait()
+		if w.Buffered() == 0 {
+			h.more.Wait()
+			continue
+		}
+		h.mu.Unlock()
+		err := w.Flush()
+		if h.mu.Lock(); err != nil {
+			return err
+		}
 	}
 	t := h.ready[0]
 	h.ready = h.ready[1:]
@@ -145,7 +153,7 @@ func (b *block) next(h *channel) bool {
 	if t.next < blocksOf(t.bytes) {
 		h.ready = append(h.ready, t) // transfers take turns
 	}
-	return true
+	return nil
 }
 
 // each calls f with the parts of tensors that the block's bytes lie in.
@@ -196,18 +204,17 @@ func (b *block) copy() error {
 	return err
 }
 
-// write sends the block, and lets go of its tensors.
+// write sends the block, but for bytes that do not fill a TLS record and stay with w. It lets go of
+// its tensors.
 func (b *block) write(w *bufio.Writer) error {
 	head := binary.LittleEndian.AppendUint64(w.AvailableBuffer(), b.t.id)
-	_, _ = w.Write(binary.LittleEndian.AppendUint64(head, b.number)) // Flush tells of a failure
+	_, err := w.Write(binary.LittleEndian.AppendUint64(head, b.number))
 	if len(b.held) == 0 {
-		_, _ = w.Write(b.copied[:blockLen(b.t.bytes, b.number)])
-		return w.Flush()
+		return errors.Join(err, writeRecords(w, b.copied[:blockLen(b.t.bytes, b.number)]))
 	}
 	for _, x := range b.held {
-		_, _ = w.Write(x.mem)
+		err = errors.Join(err, writeRecords(w, x.mem))
 	}
-	err := w.Flush()
 	b.release()
 	if err == nil {
 		b.t.h.mu.Lock()
@@ -215,6 +222,14 @@ func (b *block) write(w *bufio.Writer) error {
 		b.t.freeLocked(nil)
 	}
 	return err
+}
+
+// writeRecords writes whole TLS records from where they lie, and leaves the rest with w.
+func writeRecords(w *bufio.Writer, b []byte) error {
+	whole := max(0, len(b)-(w.Buffered()+len(b))%recordBytes)
+	_, err := w.Write(b[:whole])
+	_, err2 := w.Write(b[whole:])
+	return errors.Join(err, err2)
 }
 
 // freeLocked notes that the tensors of a block are not needed any more, or that they cannot be
@@ -240,16 +255,19 @@ func (h *channel) sendBlocks(s *stripe) {
 	var b block
 	w := bufio.NewWriterSize(s.conn, recordBytes)
 	polite := lane.NewCourtesy(h.env.Calls)
-	for b.next(h) {
-		if len(b.held) == 0 && b.copy() != nil {
+	for {
+		err := b.next(h, w)
+		if err == nil && len(b.held) == 0 && b.copy() != nil {
 			continue
 		}
-		bytes := blockLen(b.t.bytes, b.number)
-		if err := b.write(w); err != nil {
-			h.breaks(err)
+		if err == nil {
+			err = b.write(w)
+		}
+		if err != nil {
+			h.breaks(err) // which does nothing where the channel has ended
 			return
 		}
-		h.env.Count.Sent.Add(uint64(bytes))
+		h.env.Count.Sent.Add(uint64(blockLen(b.t.bytes, b.number)))
 		polite.Pause()
 	}
 }
