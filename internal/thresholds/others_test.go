@@ -25,7 +25,7 @@ var noThresholds = map[string]string{
 	"transport/internal/cudaipc":    "mostBytes offsetMask outboxBytes outboxLeast",
 	"transport/internal/identity":   "maxCertFile maxKeyFile",
 	"transport/internal/lane":       "MaxOffer MaxWord refusedCount",
-	"transport/internal/link":       "acquaintancesMost crowdsMost descriptorMax quicV2 streamWindow trainBytes",
+	"transport/internal/link":       "acquaintancesMost crowdsMost datagramMost descriptorMax quicV2 streamWindow trainBytes",
 	"transport/internal/mux":        "backlogEnd",
 	"transport/internal/places":     "AccountsMax",
 	"transport/internal/quicstream": "LinkWindow",

@@ -82,7 +82,7 @@ func All() []Threshold {
 		{"transport/internal/bulk.scratchBytes", 64 << 10, Bytes, Messages},
 		{"transport/internal/wire.firstHeader", 64 << 10, Bytes, Messages},
 		{"transport/internal/mux.readAhead", 64 << 10, Bytes, Messages},
-		{"transport/internal/quicstream.windowLeast", 64 << 10, Bytes, Messages},
+		{"transport/internal/quicstream.windowLeast", 112 << 10, Bytes, Messages},
 		{"transport/internal/mux.window", 128 << 10, Bytes, Messages},
 		{"transport/internal/mux.backlogMax", 256 << 10, Bytes, Messages},
 		{"transport/internal/bulk.blockBytes", 256 << 10, Bytes, Messages},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -159,6 +160,7 @@ func (h *channel) read(s *stripe) {
 			h.breaks(err)
 			return
 		}
+		runtime.Gosched() // a goroutine that never waits keeps others from its processor
 		polite.Pause()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"slices"
 
 	"github.com/weft-project/weft/device"
@@ -268,6 +269,7 @@ func (h *channel) sendBlocks(s *stripe) {
 			return
 		}
 		h.env.Count.Sent.Add(uint64(blockLen(b.t.bytes, b.number)))
+		runtime.Gosched() // a goroutine that never waits keeps others from its processor
 		polite.Pause()
 	}
 }

@@ -1,7 +1,6 @@
 package lane
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +22,7 @@ type Courtesy struct {
 	seen    uint64    // calls
 	changed time.Time // when there were more
 	gave    time.Time // when the last turn was given away
+	given   int
 }
 
 // NewCourtesy is towards the calls that calls counts; nil: nobody is known to wait.
@@ -30,10 +30,16 @@ func NewCourtesy(calls *atomic.Uint64) *Courtesy { return &Courtesy{calls: calls
 
 // Pause is for between two pieces of tensors.
 func (k *Courtesy) Pause() {
-	runtime.Gosched()
 	if k.due(time.Now()) {
 		yieldProcessor()
 	}
+}
+
+// Given says how many turns were given away.
+func (k *Courtesy) Given() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.given
 }
 
 // due says whether to give a turn away now.
@@ -50,5 +56,6 @@ func (k *Courtesy) due(now time.Time) bool {
 		return false
 	}
 	k.gave = now
+	k.given++
 	return true
 }

@@ -78,12 +78,17 @@ func randomSends(r *rand.Rand) sends {
 	return x
 }
 
-func (x sends) send(from *net.UDPConn, to *net.UDPAddr) error {
+// words are what the sender says to the system.
+func (x sends) words() []byte {
 	tos := word(unix.IPPROTO_IP, unix.IP_TOS, []byte{x.ecn, 0, 0, 0})
 	if x.size > 0 {
 		tos = append(tos, word(unix.IPPROTO_UDP, unix.UDP_SEGMENT, binary.NativeEndian.AppendUint16(nil, uint16(x.size)))...)
 	}
-	_, _, err := from.WriteMsgUDP(x.bytes, tos, to)
+	return tos
+}
+
+func (x sends) send(from *net.UDPConn, to *net.UDPAddr) error {
+	_, _, err := from.WriteMsgUDP(x.bytes, x.words(), to)
 	return err
 }
 
