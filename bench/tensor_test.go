@@ -88,7 +88,7 @@ var readAll = rpc.Define("read-all", func(_ context.Context, t *autodiff.Tensor)
 
 // BenchmarkCallWhileTensorsFlow is an empty call, one at a time, while gigabytes go to the same
 // worker: one iteration is as many as it takes for 5120 calls, after 5120 calls with nothing else
-// under way. p99-ratio is what the tensors cost the small calls. With -short it is megabytes and a
+// under way. The ratios are what the tensors cost the small calls. With -short it is megabytes and a
 // few calls, to see that it runs.
 func BenchmarkCallWhileTensorsFlow(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
@@ -151,6 +151,7 @@ func whileTensorsFlow(b *testing.B, w *rpc.Worker, mib, whole int) {
 	}
 	idle.report(b, "idle-")
 	busy.report(b, "")
+	b.ReportMetric(busy.at(50)/idle.at(50), "p50-ratio")
 	b.ReportMetric(busy.at(99)/idle.at(99), "p99-ratio")
 	b.ReportMetric(float64(flows)*float64(whole<<20)/1e9/flowing.Seconds(), "GB/s")
 }

@@ -17,9 +17,9 @@ import (
 // read, and no more than a window is under way in all transfers of a link: as much as the path
 // needs to be full, and little where it is short.
 const (
-	windowLeast = 112 << 10 // with turns for calls, as fast for tensors beside them as 64 KiB without
+	windowLeast = 120 << 10 // with turns for calls, no slower beside them than 64 KiB without
 	windowRate  = 600       // bytes per microsecond that a connection may move at best
-	creditEvery = 16 << 10
+	creditEvery = 32 << 10
 	grantLeast  = 16 << 10
 	eagerMost   = 4 << 20
 )
