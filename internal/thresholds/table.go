@@ -87,6 +87,7 @@ func All() []Threshold {
 		{"transport/internal/mux.backlogMax", 256 << 10, Bytes, Messages},
 		{"transport/internal/bulk.blockBytes", 256 << 10, Bytes, Messages},
 		{"transport/internal/bulk.leastBytes", 256 << 10, Bytes, Messages},
+		{"transport/internal/quicstream.windowQuiet", 512 << 10, Bytes, Messages},
 		{"transport/internal/wire.StageBytes", 1 << 20, Bytes, Messages},
 		{"transport/internal/quicstream.eagerMost", 4 << 20, Bytes, Messages},
 	}

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,23 @@ func (k *Courtesy) Pause() {
 	}
 }
 
+// Quiet says for how long no call has been seen.
+func (k *Courtesy) Quiet(now time.Time) time.Duration {
+	if k.calls == nil {
+		return math.MaxInt64
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.quietLocked(now)
+}
+
+func (k *Courtesy) quietLocked(now time.Time) time.Duration {
+	if n := k.calls.Load(); n != k.seen {
+		k.seen, k.changed = n, now
+	}
+	return now.Sub(k.changed)
+}
+
 // Given says how many turns were given away.
 func (k *Courtesy) Given() int {
 	k.mu.Lock()
@@ -49,10 +67,7 @@ func (k *Courtesy) due(now time.Time) bool {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if n := k.calls.Load(); n != k.seen {
-		k.seen, k.changed = n, now
-	}
-	if now.Sub(k.changed) > courtesyRecent || now.Sub(k.gave) < courtesyTurn {
+	if k.quietLocked(now) > courtesyRecent || now.Sub(k.gave) < courtesyTurn {
 		return false
 	}
 	k.gave = now

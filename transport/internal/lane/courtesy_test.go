@@ -21,5 +21,7 @@ func TestWhoMovesTensorsGivesTurnsAwayWhileCallsComeAndGoAndNotElse(t *testing.T
 	calls.Add(1)
 	require.True(t, k.due(now.Add(courtesyRecent+2)))
 	require.False(t, NewCourtesy(nil).due(now), "no link")
+	require.EqualValues(t, 1, k.Quiet(now.Add(courtesyRecent+3)), "since a call was seen")
+	require.Greater(t, NewCourtesy(nil).Quiet(now), time.Hour, "no link")
 	yieldProcessor()
 }

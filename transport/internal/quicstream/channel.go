@@ -56,9 +56,10 @@ type Channel struct {
 // New makes the channel of a link, over its connection.
 func New(conn *quic.Conn, env lane.Env) *Channel {
 	h := &Channel{
-		env: env, conn: conn, over: make(chan struct{}), size: func() int64 { return windowFor(conn.ConnectionStats().MinRTT) }, out: map[uint64]*transfer{},
+		env: env, conn: conn, over: make(chan struct{}), out: map[uint64]*transfer{},
 		wanted: map[uint64]chan *quic.ReceiveStream{}, arrived: map[uint64]*quic.ReceiveStream{}, refused: lane.NewRefusedTickets(),
 	}
+	h.size = sizeOf(func() time.Duration { return conn.ConnectionStats().MinRTT }, env)
 	go h.accept(conn)
 	return h
 }

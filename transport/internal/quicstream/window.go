@@ -15,18 +15,33 @@ import (
 // Packets of tensors queue in buffers that the connection does not see, at the ends and on the way,
 // and everything else on the link would stand behind them. So the receiver says how far it has
 // read, and no more than a window is under way in all transfers of a link: as much as the path
-// needs to be full, and little where it is short.
+// needs to be full, and little where it is short and somebody calls.
 const (
 	windowLeast = 120 << 10 // with turns for calls, no slower beside them than 64 KiB without
+	windowQuiet = 512 << 10 // where nobody calls
 	windowRate  = 600       // bytes per microsecond that a connection may move at best
 	creditEvery = 32 << 10
 	grantLeast  = 16 << 10
 	eagerMost   = 4 << 20
 )
 
+// quietFor is for how long there was no call where nobody calls. A call that comes then waits for a
+// millisecond, once.
+const quietFor = 50 * time.Millisecond
+
 // windowFor is how many bytes may be under way on a path.
-func windowFor(rtt time.Duration) int64 {
-	return min(max(windowLeast, 2*windowRate*rtt.Microseconds()), LinkWindow)
+func windowFor(rtt, quiet time.Duration) int64 {
+	least := int64(windowLeast)
+	if quiet >= quietFor {
+		least = windowQuiet
+	}
+	return min(max(least, 2*windowRate*rtt.Microseconds()), LinkWindow)
+}
+
+// sizeOf gives the size of the window of a path, as there are calls on its network or not.
+func sizeOf(rtt func() time.Duration, env lane.Env) func() int64 {
+	courtesy := lane.NewCourtesy(env.Calls)
+	return func() int64 { return windowFor(rtt(), courtesy.Quiet(time.Now())) }
 }
 
 // eagerFor is how many of them may be of tensors that the peer has not asked for.

@@ -5,22 +5,43 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/transport/internal/lane"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
 func TestTheWindowFitsThePath(t *testing.T) {
-	require.EqualValues(t, windowLeast, windowFor(0))
-	require.EqualValues(t, windowLeast, windowFor(50*time.Microsecond))
-	require.EqualValues(t, 60_000_000, windowFor(50*time.Millisecond))
-	require.EqualValues(t, LinkWindow, windowFor(time.Second))
+	require.EqualValues(t, windowLeast, windowFor(0, 0))
+	require.EqualValues(t, windowLeast, windowFor(50*time.Microsecond, quietFor-1))
+	require.EqualValues(t, windowQuiet, windowFor(50*time.Microsecond, quietFor), "nobody calls")
+	require.EqualValues(t, 60_000_000, windowFor(50*time.Millisecond, 0))
+	require.EqualValues(t, 60_000_000, windowFor(50*time.Millisecond, quietFor))
+	require.EqualValues(t, LinkWindow, windowFor(time.Second, quietFor))
 	require.EqualValues(t, eagerMost, eagerFor(LinkWindow))
 	require.GreaterOrEqual(t, windowLeast-int(eagerFor(windowLeast)), creditEvery, "the peer says how far it has read before the window is full")
+}
+
+func TestTheWindowIsNarrowWhileThereAreCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := &atomic.Uint64{}
+		size := sizeOf(func() time.Duration { return 0 }, lane.Env{Calls: calls})
+		require.EqualValues(t, windowQuiet, size())
+		calls.Add(1)
+		require.EqualValues(t, windowLeast, size())
+		time.Sleep(quietFor - 1)
+		require.EqualValues(t, windowLeast, size())
+		time.Sleep(1)
+		require.EqualValues(t, windowQuiet, size())
+		calls.Add(1)
+		require.EqualValues(t, windowLeast, size())
+	})
 }
 
 // sender is a channel whose peer is the test: nothing connects them, and what it writes is what
