@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -157,6 +158,31 @@ func TestJoinedDatagramsReachTheReaderAsThoseThatCameAlone(t *testing.T) {
 		}
 	}
 	require.Positive(t, trainsSeen, "some came joined")
+}
+
+func TestOfATrainOnlyWhatIsHeededIsGivenOut(t *testing.T) {
+	leak.Check(t)
+	socket, at := wideSocket(t)
+	from, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer from.Close()
+	heeded := func(b []byte, _ net.Addr) bool { return len(b) > 0 && b[0] < 100 }
+	eager := eagerSocket(socket, heeded, nil).(*eagerUDP)
+	r := rand.New(rand.NewPCG(1, 5))
+	for range soak.Cases(50) {
+		x := randomSends(r)
+		want := slices.DeleteFunc(x.datagrams(quicRoom), func(b []byte) bool { return !heeded(b, nil) })
+		require.NoError(t, x.send(from, at))
+		last := sends{bytes: []byte("!")} // something to wait for
+		require.NoError(t, last.send(from, at))
+		for _, b := range append(want, last.bytes) {
+			ms := slots(1, quicRoom, 128)
+			n, err := eager.ReadBatch(ms, 0)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.True(t, bytes.Equal(b, ms[0].Buffers[0][:ms[0].N]))
+		}
+	}
 }
 
 // TestTrainsAreCutWhereTheirWordsSay gives a dumb reader's answer for trains made up.
