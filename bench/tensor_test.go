@@ -88,8 +88,8 @@ var readAll = rpc.Define("read-all", func(_ context.Context, t *autodiff.Tensor)
 
 // BenchmarkCallWhileTensorsFlow is an empty call, one at a time, while gigabytes go to the same
 // worker: one iteration is as many as it takes for 5120 calls, after 5120 calls with nothing else
-// under way. The ratios are what the tensors cost the small calls. With -short it is megabytes and a
-// few calls, to see that it runs.
+// under way. The ratios are what the tensors cost the small calls. With -short it is megabytes and
+// a few calls, to see that it runs.
 func BenchmarkCallWhileTensorsFlow(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
 		whole := 1024 // MiB

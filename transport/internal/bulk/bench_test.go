@@ -85,8 +85,8 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// tlsStream sends so many bytes over a connection of Go's own, into a buffer that is kept, and waits
-// for a byte in answer.
+// tlsStream sends so many bytes over a connection of Go's own, into a buffer that is kept, and
+// waits for a byte in answer.
 func tlsStream(b *testing.B, bytes int) func() error {
 	id, err := identity.FromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(b, err)

@@ -124,8 +124,8 @@ type held struct {
 	mem []byte
 }
 
-// next waits for a block to send. Before it waits, what w still has of the last one goes.
-func (b *block) next(h *channel, w *bufio.Writer) error {
+// awaitTurn waits for a block to send. Before it waits, what w still has of the last one goes.
+func (b *block) awaitTurn(h *channel, w *bufio.Writer) error {
 	h.mu.Lock()
 	defer h.unlock()
 	for len(h.ready) == 0 {
@@ -172,12 +172,12 @@ func (b *block) holdLocked() bool {
 		return err
 	})
 	if err != nil {
-		b.release()
+		b.letGo()
 	}
 	return err == nil
 }
 
-func (b *block) release() {
+func (b *block) letGo() {
 	for _, x := range b.held {
 		_ = x.buf.Release() // the reference of holdLocked
 	}
@@ -205,9 +205,9 @@ func (b *block) copy() error {
 	return err
 }
 
-// write sends the block, but for bytes that do not fill a TLS record and stay with w. It lets go of
+// emit sends the block, but for bytes that do not fill a TLS record and stay with w. It lets go of
 // its tensors.
-func (b *block) write(w *bufio.Writer) error {
+func (b *block) emit(w *bufio.Writer) error {
 	head := binary.LittleEndian.AppendUint64(w.AvailableBuffer(), b.t.id)
 	_, err := w.Write(binary.LittleEndian.AppendUint64(head, b.number))
 	if len(b.held) == 0 {
@@ -216,7 +216,7 @@ func (b *block) write(w *bufio.Writer) error {
 	for _, x := range b.held {
 		err = errors.Join(err, writeRecords(w, x.mem))
 	}
-	b.release()
+	b.letGo()
 	if err == nil {
 		b.t.h.mu.Lock()
 		defer b.t.h.unlock()
@@ -257,12 +257,12 @@ func (h *channel) sendBlocks(s *stripe) {
 	w := bufio.NewWriterSize(s.conn, recordBytes)
 	polite := lane.NewCourtesy(h.env.Calls)
 	for {
-		err := b.next(h, w)
+		err := b.awaitTurn(h, w)
 		if err == nil && len(b.held) == 0 && b.copy() != nil {
 			continue
 		}
 		if err == nil {
-			err = b.write(w)
+			err = b.emit(w)
 		}
 		if err != nil {
 			h.breaks(err) // which does nothing where the channel has ended

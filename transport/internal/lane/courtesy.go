@@ -12,10 +12,10 @@ const (
 	courtesyRecent = 3 * time.Millisecond
 )
 
-// Courtesy lets others run while tensors flow. Who never has to wait keeps a processor busy, and the
-// system lets it, for several milliseconds at a time: a small call would wait for so long at each
-// end. So while calls come and go who moves tensors gives its turn away at every courtesyTurn; not
-// else, because it costs speed. It is safe for concurrent use.
+// Courtesy lets others run while tensors flow. Who never has to wait keeps a processor busy, and
+// the system lets it, for several milliseconds at a time: a small call would wait for so long at
+// each end. So while calls come and go who moves tensors gives its turn away at every courtesyTurn;
+// not else, because it costs speed. It is safe for concurrent use.
 type Courtesy struct {
 	calls *atomic.Uint64
 

@@ -85,7 +85,7 @@ func (c *eagerUDP) read(from *ipv4.PacketConn, ms []ipv4.Message, flags int) (in
 	if c.many {
 		c.reads.Pause()
 	}
-	err := c.joined.read(from, flags)
+	err := c.joined.refill(from, flags)
 	c.many = c.joined.many()
 	return c.joined.give(ms), err
 }

@@ -33,8 +33,8 @@ func newTrains(n int) *trains {
 	return t
 }
 
-// read has more trains read, when none waits.
-func (t *trains) read(from *ipv4.PacketConn, flags int) error {
+// refill has more trains read, when none waits.
+func (t *trains) refill(from *ipv4.PacketConn, flags int) error {
 	for i := range t.room {
 		t.room[i].OOB = t.room[i].OOB[:trainWords]
 	}

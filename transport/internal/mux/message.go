@@ -24,7 +24,7 @@ func (s *stream) Send(c context.Context, m *wire.Message) error {
 	}
 	box := codec.Scratch.Get().(*[]byte)
 	defer codec.Keep(box)
-	s.count(payload > s.link.Inline)
+	s.tally(payload > s.link.Inline)
 	if payload > s.link.Inline {
 		err = s.sendBeside(c, box, m, payload)
 	} else {

@@ -108,7 +108,7 @@ func (l *Session) takeForStream(h chunk, r *bufio.Reader) error {
 			return err
 		}
 		if s != nil {
-			s.count(h.flags&flagExternal != 0)
+			s.tally(h.flags&flagExternal != 0)
 		}
 		return l.deliver(s, p)
 	case h.kind == chunkCredit:

@@ -80,9 +80,9 @@ func (s *stream) maySendLocked() error {
 	return nil
 }
 
-// count counts a message, or a part of one; beside says that a lane carries tensors for it. Those of
-// streams with such tensors are no calls that somebody waits for while tensors flow.
-func (s *stream) count(beside bool) {
+// tally counts a message, or a part of one; beside says that a lane carries tensors for it. Those
+// of streams with such tensors are no calls that somebody waits for while tensors flow.
+func (s *stream) tally(beside bool) {
 	switch calls := s.link.Calls; {
 	case beside:
 		s.heavy.Store(true)
