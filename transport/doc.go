@@ -13,11 +13,10 @@
 // Send borrows the message and its buffers. On [LaneLocal] it keeps references to the large ones
 // while the receiver reads them in place, and on [LaneBulk], where it gives up, while a write is
 // stuck: the sender may write such a buffer only where it is [device.Buffer.Exclusive]. The
-// receiver cannot write what it reads in place. It can see what is written there later
-// (Config.LendCopies prevents that). On [LaneCUDA] tensors are copied within the GPU, in the order
-// of its work, and Recv may return before the copies end. The caller of Recv owns one reference to
-// each buffer of the message; it may be [device.Buffer.ReadOnly]. A Recv that fails has released
-// what it had allocated.
+// receiver cannot write there, but can see what is written there later (Config.LendCopies prevents
+// that). On [LaneCUDA] tensors are copied within the GPU, in the order of its work, and Recv may
+// return before the copies end. The caller of Recv owns one reference to each buffer of the
+// message; it may be [device.Buffer.ReadOnly]. A Recv that fails has released all it had.
 //
 // Finish every stream that you open or accept: CloseSend and Recv up to io.EOF, or Reset. Reset
 // does nothing to a finished stream, so `defer s.Reset(nil)` is right after every Open and Accept.
