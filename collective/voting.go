@@ -16,14 +16,14 @@ import (
 // voting is a worker's part in agreeing on the generation after one. It carries out what the ballot
 // says.
 type voting struct {
-	w       *rpc.Worker
-	name    string // of the group
-	base    ballot.Roll
-	me      ballot.Who
-	life    context.Context
-	end     context.CancelFunc
-	runs    crew
-	wake    chan struct{} // of capacity 1
+	w    *rpc.Worker
+	name string // of the group
+	base ballot.Roll
+	me   ballot.Who
+	life context.Context
+	end  context.CancelFunc
+	runs crew
+	wake chan struct{} // of capacity 1
 
 	mu      sync.Mutex
 	service string // of the members, in the generation that ends
