@@ -15,8 +15,17 @@ func more16(y, x f32x16, p *[4]lanes) f32x16 {
 // where16 is a where m, else b.
 func where16(m mask16, a, b f32x16) f32x16 { return a.Merge(b, m) }
 
-// maximum16 is NaN where one of the two is: which of them Max gives then, the compiler may choose.
-func maximum16(a, b f32x16) f32x16 { return where16(a.IsNaN(), a, where16(b.IsNaN(), b, a.Max(b))) }
+// maximum16 is NaN where one of the two is: which of them Max gives then, the compiler may choose,
+// and which of two zeros. −0 is below 0.
+func maximum16(a, b f32x16) f32x16 {
+	same := a.AsInt32x16().And(b.AsInt32x16()).AsFloat32x16()
+	return where16(a.IsNaN(), a, where16(b.IsNaN(), b, where16(a.Equal(b), same, a.Max(b))))
+}
+
+func minimum16(a, b f32x16) f32x16 {
+	same := a.AsInt32x16().Or(b.AsInt32x16()).AsFloat32x16()
+	return where16(a.IsNaN(), a, where16(b.IsNaN(), b, where16(a.Equal(b), same, a.Min(b))))
+}
 
 // sign16 is the sign bit of x, abs16 the rest. Two such operations in a row must not load their
 // constants: of those go1.26.8 makes an instruction that there is not.

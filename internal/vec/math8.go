@@ -17,8 +17,17 @@ func more8(y, x f32x8, p *[4]lanes) f32x8 {
 // where8 is a where m, else b.
 func where8(m mask8, a, b f32x8) f32x8 { return a.Merge(b, m) }
 
-// maximum8 is NaN where one of the two is: which of them Max gives then, the compiler may choose.
-func maximum8(a, b f32x8) f32x8 { return where8(a.IsNaN(), a, where8(b.IsNaN(), b, a.Max(b))) }
+// maximum8 is NaN where one of the two is: which of them Max gives then, the compiler may choose,
+// and which of two zeros. −0 is below 0.
+func maximum8(a, b f32x8) f32x8 {
+	same := a.AsInt32x8().And(b.AsInt32x8()).AsFloat32x8()
+	return where8(a.IsNaN(), a, where8(b.IsNaN(), b, where8(a.Equal(b), same, a.Max(b))))
+}
+
+func minimum8(a, b f32x8) f32x8 {
+	same := a.AsInt32x8().Or(b.AsInt32x8()).AsFloat32x8()
+	return where8(a.IsNaN(), a, where8(b.IsNaN(), b, where8(a.Equal(b), same, a.Min(b))))
+}
 
 // sign8 is the sign bit of x, abs8 the rest. Two such operations in a row must not load their
 // constants: of those go1.26.8 makes an instruction that there is not.

@@ -23,7 +23,7 @@ func table16(name string) *Loops[float32] {
 			zip16(o, a, b, k.zero.x16(), func(a, b, _ f32x16) f32x16 { return maximum16(a, b) })
 		},
 		Minimum: func(o, a, b []float32) {
-			zip16(o, a, b, k.zero.x16(), func(a, b, _ f32x16) f32x16 { return where16(a.IsNaN(), a, where16(b.IsNaN(), b, a.Min(b))) })
+			zip16(o, a, b, k.zero.x16(), func(a, b, _ f32x16) f32x16 { return minimum16(a, b) })
 		},
 		Less: func(o, a, b []float32) {
 			zip16(o, a, b, k.one.x16(), func(a, b, one f32x16) f32x16 { return one.Masked(a.Less(b)) })

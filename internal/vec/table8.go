@@ -25,7 +25,7 @@ func table8(name string) *Loops[float32] {
 			zip8(o, a, b, k.zero.x8(), func(a, b, _ f32x8) f32x8 { return maximum8(a, b) })
 		},
 		Minimum: func(o, a, b []float32) {
-			zip8(o, a, b, k.zero.x8(), func(a, b, _ f32x8) f32x8 { return where8(a.IsNaN(), a, where8(b.IsNaN(), b, a.Min(b))) })
+			zip8(o, a, b, k.zero.x8(), func(a, b, _ f32x8) f32x8 { return minimum8(a, b) })
 		},
 		Less: func(o, a, b []float32) {
 			zip8(o, a, b, k.one.x8(), func(a, b, one f32x8) f32x8 { return one.Masked(a.Less(b)) })

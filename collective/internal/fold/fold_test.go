@@ -79,10 +79,21 @@ func compare[T device.Number](t *testing.T, r *rand.Rand, draw func() T) {
 
 func TestEveryOperationOnEveryDtypeIsElementByElementInOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 1))
-	compare(t, r, func() float32 { return float32(r.NormFloat64()) })
-	compare(t, r, r.NormFloat64)
+	compare(t, r, func() float32 { return zeros[float32](r, float32(r.NormFloat64())) })
+	compare(t, r, func() float64 { return zeros(r, r.NormFloat64()) })
 	compare(t, r, func() int32 { return int32(r.Uint32()) })
 	compare(t, r, func() int64 { return r.Int64() })
+}
+
+// zeros is x, or now and then a zero of either sign.
+func zeros[T float32 | float64](r *rand.Rand, x T) T {
+	switch r.IntN(8) {
+	case 0:
+		return 0
+	case 1:
+		return T(math.Copysign(0, -1))
+	}
+	return x
 }
 
 func TestANaNIsKept(t *testing.T) {
