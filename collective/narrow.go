@@ -3,7 +3,6 @@ package collective
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/weft-project/weft/collective/internal/desk"
@@ -25,12 +24,27 @@ type Narrow struct {
 	// the largest of its 256. Elements that are not finite become NaN.
 	Int8 bool
 
-	lost []float32 // of this member's elements
-	owed []float32 // of the sums that this member makes
+	lost late // of this member's elements
+	owed late // of the sums that this member makes
 }
 
+// late is what rounding has taken, and room for what it will have taken when an operation succeeds.
+type late struct{ now, next []float32 }
+
+// begin gives a copy for an operation on n elements; it holds nothing where what was taken belongs
+// to an array of another length.
+func (l *late) begin(n int) []float32 {
+	if len(l.now) != n {
+		*l = late{make([]float32, n), make([]float32, n)}
+	}
+	copy(l.next, l.now)
+	return l.next
+}
+
+func (l *late) commit() { l.now, l.next = l.next, l.now }
+
 // Reset forgets what rounding has taken, as after a restart.
-func (n *Narrow) Reset() { n.lost, n.owed = nil, nil }
+func (n *Narrow) Reset() { n.lost, n.owed = late{}, late{} }
 
 // AllReduce replaces x by what op makes of all members' elements: Sum, Mean or Scaled. All members
 // give arrays of one length, and the same Int8. An array of another length than the one before it
@@ -56,8 +70,8 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 		return g.refuse(c, err)
 	}
 	mem = mem[:form.Bytes(len(x))]
-	lost, owed := kept(n.lost, len(x)), kept(n.owed, len(x))
-	form.Write(mem, x, lost)
+	owed := n.owed.begin(len(x))
+	form.Write(mem, x, n.lost.begin(len(x)))
 	at := placeIn(c)
 	at.what = strings.TrimSpace(at.what + " travel as " + form.String())
 	r := g.narrowRun(form, op, len(x), part{mem: mem, buf: mine}, owed)
@@ -69,7 +83,8 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 		return nil
 	})
 	if err == nil {
-		n.lost, n.owed = lost, owed
+		n.lost.commit()
+		n.owed.commit()
 	}
 	return err
 }
@@ -84,11 +99,11 @@ func (g *Group) narrowRun(form narrow.Form, op Op, n int, whole part, owed []flo
 	})
 	r.fold = func(dst []byte, piece int, from ...[]byte) {
 		lo, hi := blocks(n, g.Size(), piece)
-		late := owed
-		if late != nil {
-			late = owed[lo:hi]
+		own := owed
+		if own != nil {
+			own = owed[lo:hi]
 		}
-		form.Fold(dst, hi-lo, late, func(out []float32, rows ...[]float32) {
+		form.Fold(dst, hi-lo, own, func(out []float32, rows ...[]float32) {
 			raw := make([][]byte, len(rows))
 			for i, row := range rows {
 				raw[i] = device.Bytes(row)
@@ -97,14 +112,6 @@ func (g *Group) narrowRun(form narrow.Form, op Op, n int, whole part, owed []flo
 		}, from...)
 	}
 	return r
-}
-
-// kept is a copy of what was kept, or nothing where that belongs to an array of another length.
-func kept(of []float32, n int) []float32 {
-	if len(of) != n {
-		return make([]float32, n)
-	}
-	return slices.Clone(of)
 }
 
 // blocks is where a member's piece begins and ends, in elements: at blocks.

@@ -50,25 +50,30 @@ func (f Form) Bytes(n int) int {
 // Write writes x, to which it adds lost first, and leaves in lost what rounding took from it. lost
 // is as long as x; nil adds nothing, and leaves nothing. to has Bytes(len(x)). x stays as it is.
 func (f Form) Write(to []byte, x, lost []float32) {
-	var sum, back [Block]float32
+	var sum [Block]float32
 	for len(x) > 0 {
 		n := min(Block, len(x))
 		v := x[:n]
 		if lost != nil {
-			for i := range v {
-				sum[i] = x[i] + lost[i]
+			for i, l := range lost[:n] {
+				sum[i] = v[i] + l
 			}
 			v = sum[:n]
 		}
 		f.writeBlock(to, v)
 		if lost != nil {
-			f.readBlock(back[:n], to)
-			for i, b := range back[:n] {
-				lost[i] = rest(v[i], b)
-			}
+			f.readRest(lost[:n], v, to)
 			lost = lost[n:]
 		}
 		to, x = to[f.Bytes(n):], x[n:]
+	}
+}
+
+// readRest leaves what rounding took from the elements of a block that was written.
+func (f Form) readRest(lost, v []float32, from []byte) {
+	f.readBlock(lost, from)
+	for i, back := range lost {
+		lost[i] = rest(v[i], back)
 	}
 }
 
@@ -92,16 +97,28 @@ func (f Form) Read(x []float32, from []byte) {
 // writeBlock writes a block.
 func (f Form) writeBlock(to []byte, x []float32) {
 	if f == BFloat16 {
+		to = to[:2*len(x)]
 		for i, v := range x {
-			binary.LittleEndian.PutUint16(to[2*i:], upper(v))
+			u := upper(v)
+			to[2*i], to[2*i+1] = byte(u), byte(u>>8)
 		}
 		return
 	}
 	scale := scaleOf(x)
 	binary.LittleEndian.PutUint32(to, math.Float32bits(scale))
-	to = to[scaleBytes:]
+	to = to[scaleBytes:][:len(x)]
+	by := 1 / scale
+	if by > math.MaxFloat32 { // so small a scale has no inverse
+		for i, v := range x {
+			if v /= scale; scale == 0 {
+				v = x[i] - x[i] // 0, but of what is not finite
+			}
+			to[i] = byte(code(v))
+		}
+		return
+	}
 	for i, v := range x {
-		to[i] = byte(code(v, scale))
+		to[i] = byte(code(v * by))
 	}
 }
 
@@ -109,46 +126,49 @@ func (f Form) writeBlock(to []byte, x []float32) {
 func upper(v float32) uint16 {
 	bits := math.Float32bits(v)
 	if v != v {
-		bits |= 1 << 22 // a NaN stays one
-	} else {
-		bits += 0x7fff + bits>>16&1
+		return uint16(bits>>16) | 1<<6 // a NaN stays one
 	}
-	return uint16(bits >> 16)
+	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
 // scaleOf is the step in which the largest finite element is 127.
 func scaleOf(x []float32) float32 {
-	var most float32
+	var most uint32 // as numbers that are not negative are ordered
 	for _, v := range x {
-		if v < 0 {
-			v = -v
-		}
-		if v > most && v <= math.MaxFloat32 {
-			most = v
+		if bits := math.Float32bits(v) &^ (1 << 31); bits < infinite {
+			most = max(most, bits)
 		}
 	}
-	scale := most / math.MaxInt8
+	scale := math.Float32frombits(most) / math.MaxInt8
 	if scale*math.MaxInt8 > math.MaxFloat32 {
 		scale = math.Nextafter32(scale, 0)
 	}
 	return scale
 }
 
-func code(v, scale float32) int8 {
-	if v-v != 0 {
+// infinite is the bits of the infinite.
+const infinite = 0x7f800000
+
+// code is the nearest whole number from −127 to 127, of two the even one.
+func code(v float32) int8 {
+	const shift = 3 << 22 // there float32 has no fractions
+	switch {
+	case v-v != 0:
 		return nan
+	case v > math.MaxInt8:
+		return math.MaxInt8
+	case v < -math.MaxInt8:
+		return -math.MaxInt8
 	}
-	if scale == 0 {
-		return 0
-	}
-	return int8(max(-math.MaxInt8, min(math.MaxInt8, math.RoundToEven(float64(v)/float64(scale)))))
+	return int8(math.Float32bits(v+shift) - math.Float32bits(shift))
 }
 
 // readBlock reads a block.
 func (f Form) readBlock(x []float32, from []byte) {
 	if f == BFloat16 {
+		from = from[:2*len(x)]
 		for i := range x {
-			x[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(from[2*i:])) << 16)
+			x[i] = math.Float32frombits(uint32(from[2*i])<<16 | uint32(from[2*i+1])<<24)
 		}
 		return
 	}

@@ -175,3 +175,19 @@ func TestAFoldReadsFoldsAndWrites(t *testing.T) {
 		require.True(t, slices.Equal(late, lost))
 	}
 }
+
+func BenchmarkWrite(b *testing.B) {
+	x, lost := make([]float32, 64*Block), make([]float32, 64*Block)
+	for i := range x {
+		x[i] = float32(i%1000) - 500
+	}
+	for _, f := range []Form{BFloat16, Int8} {
+		b.Run(f.String(), func(b *testing.B) {
+			to := make([]byte, f.Bytes(len(x)))
+			b.SetBytes(int64(4 * len(x)))
+			for b.Loop() {
+				f.Write(to, x, lost)
+			}
+		})
+	}
+}
