@@ -30,5 +30,7 @@
 // # Concurrency and memory
 //
 // A Group is safe for concurrent use. Slices that are given to an operation are read or written
-// until it returns, and not after. What others send ahead is bounded in number and in bytes.
+// until it returns, and not after. Buffers that are handed around (AllReduced, AllGathered and the
+// like) are read also after that, where others have references to them. What others send ahead is
+// bounded in number and in bytes.
 package collective

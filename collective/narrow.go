@@ -31,9 +31,9 @@ type Narrow struct {
 // late is what rounding has taken, and room for what it will have taken when an operation succeeds.
 type late struct{ now, next []float32 }
 
-// begin gives a copy for an operation on n elements; it holds nothing where what was taken belongs
+// following gives a copy for an operation on n elements; it holds nothing where what was taken belongs
 // to an array of another length.
-func (l *late) begin(n int) []float32 {
+func (l *late) following(n int) []float32 {
 	if len(l.now) != n {
 		*l = late{make([]float32, n), make([]float32, n)}
 	}
@@ -70,8 +70,8 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 		return g.refuse(c, err)
 	}
 	mem = mem[:form.Bytes(len(x))]
-	owed := n.owed.begin(len(x))
-	form.Write(mem, x, n.lost.begin(len(x)))
+	owed := n.owed.following(len(x))
+	form.Write(mem, x, n.lost.following(len(x)))
 	at := placeIn(c)
 	at.what = strings.TrimSpace(at.what + " travel as " + form.String())
 	r := g.narrowRun(form, op, len(x), part{mem: mem, buf: mine}, owed)
