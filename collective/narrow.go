@@ -31,8 +31,8 @@ type Narrow struct {
 // late is what rounding has taken, and room for what it will have taken when an operation succeeds.
 type late struct{ now, next []float32 }
 
-// following gives a copy for an operation on n elements; it holds nothing where what was taken belongs
-// to an array of another length.
+// following gives a copy for an operation on n elements. It holds nothing where what was taken
+// belongs to an array of another length.
 func (l *late) following(n int) []float32 {
 	if len(l.now) != n {
 		*l = late{make([]float32, n), make([]float32, n)}
