@@ -23,6 +23,9 @@ func Join(pieces ...Piece) (*Buffer, error) { return join(os.Getpagesize(), piec
 func join(page int, pieces []Piece) (*Buffer, error) {
 	total := 0
 	for _, p := range pieces {
+		if p.Buf == nil {
+			return nil, &Error{host.id, "join", ErrBounds}
+		}
 		mem, err := p.Buf.Host()
 		if err != nil {
 			return nil, err

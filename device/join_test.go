@@ -187,7 +187,7 @@ func TestMappingsThatNobodyUsesAreBounded(t *testing.T) {
 func TestAPieceThatDoesNotLieInItsBufferIsRefused(t *testing.T) {
 	b, err := Host().Alloc(10)
 	require.NoError(t, err)
-	for _, p := range []Piece{{b, -1, 1}, {b, 0, -1}, {b, 11, 0}, {b, 5, 6}} {
+	for _, p := range []Piece{{b, -1, 1}, {b, 0, -1}, {b, 11, 0}, {b, 5, 6}, {nil, 0, 0}} {
 		_, err := Join(p)
 		require.ErrorIs(t, err, ErrBounds)
 	}
