@@ -7,6 +7,7 @@ var noThresholds = map[string]string{
 	"autodiff":                      "maxPrimitives",
 	"collective":                    "aheadWindow maxCount maxSlots maxVoters pages traced tuneFrom tuneSpread tuneTo",
 	"collective/internal/desk":      "Ahead AheadBytes Scopes",
+	"collective/internal/narrow":    "infinite shift",
 	"collective/gpus":               "mostSaid",
 	"collective/internal/postbox":   "MostOffers Window",
 	"autodiff/nn":                   "maxDrawn",
