@@ -57,7 +57,9 @@ var operations = map[string]func(g *collective.Group, bytes int) operation{
 		}
 		return func(c context.Context) error { _, err := collective.AllToAll(c, g, x); return err }
 	},
-	"Barrier": func(g *collective.Group, _ int) operation { return g.Barrier },
+	"PlainMLP":     plainMLP,
+	"ReplicateMLP": replicateMLP,
+	"Barrier":      func(g *collective.Group, _ int) operation { return g.Barrier },
 }
 
 // handed is an operation that takes buffers, and gives new ones.
@@ -118,8 +120,9 @@ func measure(b *testing.B, op string, sizes ...int) {
 						require.NoError(b, err)
 						b.SetBytes(int64(bytes))
 						b.ResetTimer()
-						processor, err := run(g, o)
+						took, processor, err := run(g, o)
 						require.NoError(b, err)
+						b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/op") // without what prepares it
 						b.ReportMetric(float64(processor.Microseconds())/float64(b.N), "cpu-µs/op")
 					})
 				}
@@ -165,7 +168,7 @@ func TestProcessesSumOverEveryLane(t *testing.T) {
 					o := order{op, bytes, 2}
 					_, err := collective.Agree(t.Context(), g, o)
 					require.NoError(t, err)
-					_, err = run(g, o)
+					_, _, err = run(g, o)
 					require.NoError(t, err, "%s of %d bytes", op, bytes)
 				}
 			}

@@ -1,4 +1,5 @@
-// Package collective measures the operations of groups between processes of one machine:
+// Package collective measures the operations of groups, and training with them, between processes
+// of one machine:
 //
 //	go test -run '^$' -bench 'AllReduce/p=2/lane=local' ./bench/collective
 //

@@ -69,7 +69,7 @@ func member(size int) error {
 		if err != nil || all[0].Times == 0 {
 			return errors.Join(err, g.Close(), leave(w))
 		}
-		if _, err = run(g, all[0]); err != nil {
+		if _, _, err = run(g, all[0]); err != nil {
 			return err
 		}
 	}
@@ -104,24 +104,27 @@ func leave(w *rpc.Worker) error {
 	return w.Leave(c)
 }
 
-// run does what is ordered, and gives the processor time that all members took.
-func run(g *collective.Group, o order) (time.Duration, error) {
+// run does what is ordered, and gives the time that it took, and the processor time of all members.
+func run(g *collective.Group, o order) (took, processors time.Duration, err error) {
 	do := operations[o.Op](g, o.Bytes)
-	if err := do(context.Background()); err != nil { // once to warm up
-		return 0, err
-	}
-	if err := g.Barrier(context.Background()); err != nil {
-		return 0, err
-	}
-	before := processor()
-	for range o.Times {
+	for range 2 { // to warm up
 		if err := do(context.Background()); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	took := []int64{int64(processor() - before)}
-	err := collective.AllReduce(context.Background(), g, took, collective.Sum)
-	return time.Duration(took[0]), err
+	if err := g.Barrier(context.Background()); err != nil {
+		return 0, 0, err
+	}
+	before, began := processor(), time.Now()
+	for range o.Times {
+		if err := do(context.Background()); err != nil {
+			return 0, 0, err
+		}
+	}
+	took = time.Since(began)
+	spent := []int64{int64(processor() - before)}
+	err = collective.AllReduce(context.Background(), g, spent, collective.Sum)
+	return took, time.Duration(spent[0]), err
 }
 
 func processor() time.Duration {

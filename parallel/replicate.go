@@ -1,0 +1,236 @@
+package parallel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"sync"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
+)
+
+// What can go wrong with replicas.
+var (
+	// ErrParameters: parameters are not the same on all ranks, or are no parameters.
+	ErrParameters = errors.New("bad parameters")
+	// ErrRows: a number of rows that cannot be, or no rows on any rank.
+	ErrRows = errors.New("bad number of rows")
+	// ErrFailed: a rank could not do its part; see [FailureError].
+	ErrFailed = errors.New("a rank has failed")
+	// ErrNotFinite: a gradient is NaN or infinite; see [NotFiniteError].
+	ErrNotFinite = errors.New("a gradient is not finite")
+)
+
+// Config is how replicas are kept. The zero value works; it is the same on all ranks.
+type Config struct {
+	// Bucket is how many bytes of small gradients travel together, 1 MiB if 0. Gradients of so many
+	// bytes and more travel alone, and are not copied.
+	Bucket int
+	// Check has Backward fail with a NotFiniteError where a rank's gradient is NaN or infinite.
+	Check bool
+	// Names are of the parameters, for errors. Without them parameters are told apart by number.
+	Names []string
+}
+
+// defaultBucket is for what is large enough to be worth a message of its own.
+const defaultBucket = 1 << 20
+
+// Replicas are a model's parameters, the same on all members of a group. Its methods are called on
+// all members, in the same order, by one goroutine at a time.
+type Replicas struct {
+	g       *collective.Group
+	check   bool
+	limit   int // Config.Bucket
+	params  []*autodiff.Tensor
+	names   []string
+	devices []device.Device
+	of      map[*autodiff.Tensor]int // where params has them
+
+	mu       sync.Mutex
+	total    float64          // rows that weights are for: those of the step before, on all ranks
+	expected []int            // parameters that were used in the step before, as they came
+	buckets  []bucket         // of the expected ones; the last one has the header
+	kept     []*device.Buffer // gradients that were accumulated; a reference each, or nil
+	keptRows int
+}
+
+// Replicate gives all members of the group the values that the parameters have on rank 0. All call
+// it, with parameters of the same names, shapes and dtypes in the same order: else all get a
+// DifferenceError. Where it fails no value has changed.
+func Replicate(c context.Context, g *collective.Group, params []*autodiff.Tensor, config Config) (*Replicas, error) {
+	r := &Replicas{
+		g: g, check: config.Check, limit: config.Bucket, params: params, names: config.Names,
+		of: map[*autodiff.Tensor]int{}, total: 1, kept: make([]*device.Buffer, len(params)), devices: make([]device.Device, len(params)),
+	}
+	if r.limit <= 0 {
+		r.limit = defaultBucket
+	}
+	if err := r.compare(c, r.inspect()); err != nil {
+		return nil, fmt.Errorf("parallel: Replicate: %w", err)
+	}
+	if err := r.spread(c); err != nil {
+		return nil, fmt.Errorf("parallel: Replicate: %w", err)
+	}
+	r.buckets = r.layout(nil, true)
+	return r, nil
+}
+
+// inspect checks what this rank brings.
+func (r *Replicas) inspect() error {
+	if len(r.names) == 0 {
+		for i := range r.params {
+			r.names = append(r.names, strconv.Itoa(i))
+		}
+	}
+	if len(r.names) != len(r.params) || len(r.params) == 0 {
+		return fmt.Errorf("%w: %d names of %d parameters", ErrParameters, len(r.names), len(r.params))
+	}
+	for i, p := range r.params {
+		if p.Err() != nil {
+			return fmt.Errorf("%w: %s: %w", ErrParameters, r.names[i], p.Err())
+		}
+		if _, twice := r.of[p]; twice || !p.RequiresGrad() || !p.IsLeaf() {
+			return fmt.Errorf("%w: %s (%v) must be a leaf that requires a gradient, given once", ErrParameters, r.names[i], p)
+		}
+		r.of[p] = i
+		value, err := p.Acquire()
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrParameters, r.names[i], err)
+		}
+		r.devices[i] = value.Device()
+		_ = value.Release() // ours
+	}
+	return nil
+}
+
+// brought is what a rank tells the others of its parameters.
+type brought struct {
+	Digest uint64
+	Failed string // why it cannot take part
+}
+
+// compare fails on all ranks where parameters differ between any.
+func (r *Replicas) compare(c context.Context, own error) error {
+	digest, list := fnv.New64a(), make([]string, len(r.params))
+	for i, p := range r.params {
+		if own == nil {
+			list[i] = fmt.Sprintf("%s: %v", r.names[i], p.Type())
+		}
+		fmt.Fprintf(digest, "%q %d %t\n", list[i], r.limit, r.check)
+	}
+	mine := brought{Digest: digest.Sum64()}
+	if own != nil {
+		mine.Failed = own.Error()
+	}
+	all, err := collective.Agree(c, r.g, mine)
+	if err != nil {
+		return err
+	}
+	differ := false
+	for rank, b := range all {
+		if b.Failed != "" {
+			return r.failure(rank, b.Failed, own)
+		}
+		differ = differ || b.Digest != all[0].Digest
+	}
+	if !differ {
+		return nil
+	}
+	lists, err := collective.Agree(c, r.g, list)
+	if err != nil {
+		return err
+	}
+	return firstDifference(lists)
+}
+
+// DifferenceError says in which parameter a rank differs from rank 0.
+type DifferenceError struct {
+	Rank        int
+	Here, There string // the parameter on rank 0, and on that rank; empty: there is none
+}
+
+func (e *DifferenceError) Error() string {
+	return fmt.Sprintf("%v: rank 0 has %q where rank %d has %q", ErrParameters, e.Here, e.Rank, e.There)
+}
+
+// Unwrap gives ErrParameters.
+func (e *DifferenceError) Unwrap() error { return ErrParameters }
+
+func firstDifference(lists [][]string) error {
+	for rank, list := range lists {
+		for i := range max(len(list), len(lists[0])) {
+			e := DifferenceError{Rank: rank}
+			if i < len(lists[0]) {
+				e.Here = lists[0][i]
+			}
+			if i < len(list) {
+				e.There = list[i]
+			}
+			if e.Here != e.There {
+				return &e
+			}
+		}
+	}
+	return fmt.Errorf("%w: Config differs between ranks", ErrParameters)
+}
+
+// spread gives all ranks the values of rank 0.
+func (r *Replicas) spread(c context.Context) error {
+	if r.g.Size() == 1 {
+		return nil
+	}
+	values := make([]*autodiff.Tensor, len(r.params))
+	var errs []error
+	for i, p := range r.params { // all, or ranks would no longer call the same
+		t := p.Type()
+		var mine *device.Buffer
+		var err error
+		if r.g.Rank() == 0 {
+			mine, err = p.Acquire()
+			errs = append(errs, err)
+		}
+		all, err := r.g.Broadcasted(c, t.Dtype, t.Shape.Elems(), mine, 0)
+		if mine != nil {
+			_ = mine.Release() // ours
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		values[i] = autodiff.Transient(t, all)
+		defer autodiff.Release(values[i])
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return autodiff.Assign(r.params, values)
+}
+
+// FailureError says which rank was the first that failed, and why. It wraps what has failed on this
+// rank, if anything has.
+type FailureError struct {
+	Rank   int
+	Worker string
+	Text   string
+	cause  error
+}
+
+func (e *FailureError) Error() string {
+	return fmt.Sprintf("%v: rank %d, %s: %s", ErrFailed, e.Rank, e.Worker, e.Text)
+}
+
+// Unwrap gives ErrFailed, and what has failed on this rank.
+func (e *FailureError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{ErrFailed}
+	}
+	return []error{ErrFailed, e.cause}
+}
+
+func (r *Replicas) failure(rank int, text string, own error) error {
+	return &FailureError{Rank: rank, Worker: r.g.Members()[rank].Worker, Text: text, cause: own}
+}
