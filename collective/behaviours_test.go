@@ -53,7 +53,8 @@ func TestWhatIsWrongWithTheMembersOfAGroupIsSaid(t *testing.T) {
 	g, err := Open(c, ws[0], "alone", name(0))
 	require.NoError(t, err)
 	_, err = Open(c, ws[0], "alone", name(0))
-	require.ErrorContains(t, err, "this worker is in such a group already")
+	require.ErrorIs(t, err, ErrArguments)
+	require.ErrorContains(t, err, "this worker is in such a group already; close that one")
 	require.NoError(t, g.Close())
 }
 
@@ -200,6 +201,7 @@ func TestARootOrAListThatCannotBeIsRefusedAndToldToAll(t *testing.T) {
 	wrong(t, gs, ErrArguments, "chan int", func(g *Group) error { _, err := Agree(c, g, make(chan int)); return err }, sum)
 	wrong(t, gs, ErrArguments, "no buffer", func(g *Group) error { _, err := g.AllReduced(c, Sum, device.Float32, nil); return err }, sum)
 	require.ErrorIs(t, gs[0].Barrier(Scope(c, string(make([]byte, maxScope+1)))), ErrArguments, "a scope that cannot be has no numbers")
+	require.ErrorContains(t, gs[0].Barrier(Scope(c, string(make([]byte, maxScope+1)))), `Barrier in group "g"`)
 }
 
 func TestOperationsWithoutMeaningAreRefusedAndToldToAll(t *testing.T) {

@@ -161,7 +161,7 @@ func (b *Compound) Turn(c context.Context, number int, what, line string) contex
 }
 
 // Key names the operation, on all members alike.
-func (b *Compound) Key() string { return b.r.key.String() }
+func (b *Compound) Key() string { return b.r.key.Name() }
 
 // Part is the context under which this member calls the next operation that is a part of this one,
 // once. All members call the same parts in the same order. It is in the place of Turn.

@@ -56,3 +56,12 @@ func TestAnOperationMadeOfOthersLeavesNothing(t *testing.T) {
 		g.mu.Unlock()
 	}
 }
+
+func TestABackwardIsShownWithoutTheZeroByteOfItsScope(t *testing.T) {
+	g := groups(t, rpctest.World(t, rpctest.Net(), 2)[:1], "g")[0]
+	b, err := g.Backward(t.Context(), "it")
+	require.NoError(t, err)
+	require.NoError(t, b.End(nil))
+	require.Equal(t, "back #0", g.Trace()[0].Key)
+	require.Equal(t, scopeOfTalks+"#0", b.Key(), "no user's scope has that")
+}

@@ -57,7 +57,7 @@ type LateError struct {
 
 func (e *LateError) Error() string {
 	if len(e.Missing) == 0 {
-		return fmt.Sprintf("%v: the deadline of %s passed while data were on their way", rpc.ErrTimeout, e.By)
+		return fmt.Sprintf("%v: the deadline of %s passed before all data were there", rpc.ErrTimeout, e.By)
 	}
 	return fmt.Sprintf("%v: the deadline of %s passed; these members have not called it: %s", rpc.ErrTimeout, e.By, strings.Join(e.Missing, ", "))
 }

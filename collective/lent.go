@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/weft-project/weft/collective/internal/desk"
 	"github.com/weft-project/weft/collective/internal/plan"
@@ -166,6 +167,9 @@ func (g *Group) Broadcasted(c context.Context, d device.Dtype, n int, x *device.
 		if len(in.mem) != n*d.Size() {
 			return nil, g.refuse(c, fmt.Errorf("collective: Broadcast: %w: a buffer of %d bytes; expected %d elements of %v", ErrArguments, len(in.mem), n, d))
 		}
+	}
+	if n < 0 || n > math.MaxInt/max(d.Size(), 1) {
+		return nil, g.refuse(c, fmt.Errorf("collective: Broadcast: %w: %d elements of %v", ErrArguments, n, d))
 	}
 	call, err := g.call(c, plan.Broadcast, Op{}, d, n, root)
 	if err != nil {

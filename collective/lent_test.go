@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -159,6 +160,11 @@ func TestABufferThatCannotBeHandedAroundIsRefusedAndToldToAll(t *testing.T) {
 	}
 	wrong(t, gs, ErrArguments, "buffers for 1 members; the group has 2", func(g *Group) error { _, err := g.Exchanged(c, device.Float32, []*device.Buffer{five}); return err }, barrier)
 	wrong(t, gs, ErrArguments, "expected 4 elements", func(g *Group) error { _, err := g.Broadcasted(c, device.Float32, 4, five, 0); return err }, barrier)
+	for _, n := range []int{-1, math.MaxInt/2 + 6} { // 4 times the latter is 20, in an int
+		says := fmt.Sprintf("%d elements", n)
+		wrong(t, gs, ErrArguments, says, func(g *Group) error { _, err := g.Broadcasted(c, device.Float32, n, five, 0); return err }, barrier)
+		wrong(t, gs, ErrArguments, says, func(g *Group) error { _, err := g.Broadcasted(c, device.Float32, n, nil, 1); return err }, barrier)
+	}
 	require.NoError(t, errors.Join(odd.Release(), five.Release()))
 }
 

@@ -56,7 +56,7 @@ func open(c context.Context, w *rpc.Worker, name string, names []string) (*Group
 	g.coming.service = "collective/come/" + digest(append([]string{name}, names...)...)
 	if err := g.listen(g.coming.service, g.hearComing); err != nil {
 		g.shut()
-		return nil, fmt.Errorf("this worker is in such a group already: %w", err)
+		return nil, fmt.Errorf("%w: this worker is in such a group already; close that one, or take another name", ErrArguments)
 	}
 	if err := g.awaitAll(c, g.comeTogether(c, names)); err != nil {
 		g.shut()

@@ -15,9 +15,8 @@ import (
 
 // Scopes of the group's own. A user's does not begin so.
 const (
-	ownScopes    = "\x00"
-	scopeOfMarks = ownScopes + "mark " // what needs a number and no message
-	scopeOfTalks = ownScopes + "back " // backwards
+	scopeOfMarks = desk.Own + "mark " // what needs a number and no message
+	scopeOfTalks = desk.Own + "back " // backwards
 )
 
 // checkScope says what is wrong with a user's scope.
@@ -25,7 +24,7 @@ func checkScope(scope string) error {
 	if len(scope) > maxScope {
 		return fmt.Errorf("%w: a scope of %d bytes; expected %d at most", ErrArguments, len(scope), maxScope)
 	}
-	if strings.HasPrefix(scope, ownScopes) {
+	if strings.HasPrefix(scope, desk.Own) {
 		return fmt.Errorf("%w: a scope that begins with a zero byte", ErrArguments)
 	}
 	return nil
@@ -75,7 +74,7 @@ func (at place) number(g *Group, scope string) desk.Key {
 func Describe(c context.Context, what string, key func(key string)) context.Context {
 	at := placeIn(c)
 	at.what = what
-	at.began = func(k desk.Key) { key(k.String()) }
+	at.began = func(k desk.Key) { key(k.Name()) }
 	return context.WithValue(c, placeKey{}, at)
 }
 
@@ -85,7 +84,7 @@ func (g *Group) Mark(c context.Context) string {
 	scope, _ := c.Value(scopeKey{}).(string)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.desk.Skip(scopeOfMarks + scope).String()
+	return g.desk.Skip(scopeOfMarks + scope).Name()
 }
 
 // Abandon fails the next operation under the context on all members: this one cannot call it.

@@ -51,7 +51,11 @@ func (g *Group) do(c context.Context, r *run, out func(parts []part) error) (err
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("collective: %v %v in group %q: %w", call.Kind, r.key, g.name, err)
+			what := fmt.Sprint(call.Kind)
+			if r.wait != nil { // it has a number
+				what += " " + r.key.String()
+			}
+			err = fmt.Errorf("collective: %s in group %q: %w", what, g.name, err)
 		}
 	}()
 	if err := checkScope(scope); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-project/weft/collective/internal/fold"
@@ -20,7 +21,14 @@ type Key struct {
 	Part  int // from 1; 0 for the operation itself
 }
 
-func (k Key) String() string {
+// Own begins the scopes of a group's own.
+const Own = "\x00"
+
+// String names the key for readers, without Own.
+func (k Key) String() string { return strings.TrimPrefix(k.Name(), Own) }
+
+// Name tells the key apart from all others.
+func (k Key) Name() string {
 	s := fmt.Sprintf("#%d", k.N)
 	if k.Scope != "" {
 		s = fmt.Sprintf("%s#%d", k.Scope, k.N)

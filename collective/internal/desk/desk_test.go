@@ -511,3 +511,11 @@ func TestPartsFailWithTheirOperationAndAreOverWithIt(t *testing.T) {
 	require.Zero(t, d.ahead)
 	require.Zero(t, d.Held())
 }
+
+func TestAKeyOfAGroupsOwnScopeIsWrittenForReadersAndToldApartByItsName(t *testing.T) {
+	own, users := Key{Scope: Own + "back s", N: 3, Part: 1}, Key{Scope: "back s", N: 3, Part: 1}
+	require.Equal(t, "back s#3.1", own.String())
+	require.Equal(t, own.String(), users.String())
+	require.Equal(t, "back s#3.1", users.Name())
+	require.NotEqual(t, own.Name(), users.Name())
+}
