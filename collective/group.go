@@ -42,6 +42,7 @@ type Group struct {
 	closing sync.Once
 	owns    func() error  // ends what Init has made; nil: nothing
 	over    chan struct{} // closed when the group has ended
+	leaving chan struct{} // another member has closed it; of capacity 1
 
 	mu      sync.Mutex
 	notes   []traffic // by rank
@@ -64,6 +65,7 @@ type traffic struct {
 	closed    bool   // the member has said that it has closed the group
 	last      uint64 // how many notes it had sent before
 	left      bool   // all of them have arrived
+	gone      bool   // the member is lost
 }
 
 // wait is an operation that a goroutine waits in.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport/simnet"
@@ -133,4 +134,24 @@ func TestInitReportsAllThatIsWrongAtOnce(t *testing.T) {
 		require.ErrorContains(t, err, text)
 	}
 	require.Error(t, errors.Unwrap(err))
+}
+
+func TestWhoClosesAfterTheLastOperationHarmsNobodyWhoIsStillInIt(t *testing.T) {
+	for range 15 {
+		st := store.NewMemory()
+		each(t, make([]*Group, 3), func(r int) error {
+			worker := rpc.Config{Token: secrettest.Token("job"), Logger: slog.New(slog.DiscardHandler)}
+			g, err := Init(t.Context(), Config{Store: st, Rank: r, WorldSize: 3, Worker: worker})
+			if err != nil {
+				return err
+			}
+			err = g.Barrier(t.Context())
+			began := time.Now()
+			if err = errors.Join(err, g.Close()); err == nil && time.Since(began) >= lingering {
+				err = errors.New("it waited in vain")
+			}
+			return err
+		})
+		require.NoError(t, st.Close())
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // crew is goroutines that are waited for.
@@ -75,18 +76,50 @@ func (g *Group) breakUp(err error) bool {
 
 // Close ends this member's part in the group. What is pending here fails with ErrClosed, and on the
 // others with ErrAborted. Closing twice does nothing. Where the group is that of Init, its worker
-// is closed, too.
+// is closed, too, when the others have closed theirs, or after a second.
 func (g *Group) Close() error {
-	g.sayClosed()
-	g.shut()
+	news := g.sayClosed()
 	g.mu.Lock()
 	owns := g.owns
 	g.owns = nil
 	g.mu.Unlock()
+	if news && owns != nil {
+		g.linger()
+	}
+	g.shut()
 	if owns == nil {
 		return nil
 	}
 	return owns()
+}
+
+// lingering is for how long who closes a group with its worker waits for others.
+const lingering = time.Second
+
+// linger waits until the others have closed the group, too. Who is still in its last operation may
+// not have all that was sent, and that would be lost with the links.
+func (g *Group) linger() {
+	end := time.NewTimer(lingering)
+	defer end.Stop()
+	for !g.alone() {
+		select {
+		case <-g.leaving:
+		case <-end.C:
+			return
+		}
+	}
+}
+
+// alone says whether all others have closed the group, or are gone.
+func (g *Group) alone() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for rank, t := range g.notes {
+		if rank != g.rank && !t.closed && !t.gone {
+			return false
+		}
+	}
+	return true
 }
 
 // sayClosed ends the group here, and tells the others, unless it has ended before.

@@ -105,6 +105,10 @@ func (g *Group) hasLeft(rank int) bool {
 // lose ends the group, and tells the others of it.
 func (g *Group) lose(m Member, cause error) {
 	err := &LostError{Rank: m.Rank, Worker: m.Worker, Cause: cause}
+	g.mu.Lock()
+	g.notes[m.Rank].gone = true
+	notify(g.leaving)
+	g.mu.Unlock()
 	if g.breakUp(err) {
 		g.tell(note{Failure: packFailure(err)}, m.Rank)
 	}

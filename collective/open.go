@@ -157,7 +157,7 @@ func found(w *rpc.Worker, name, service, lineage string, roll ballot.Roll) (*Gro
 // newGroup makes a group that takes no notes yet.
 func newGroup(w *rpc.Worker, name string, roll ballot.Roll) *Group {
 	g := &Group{
-		w: w, name: name, roll: roll, over: make(chan struct{}), unwatch: func() {},
+		w: w, name: name, roll: roll, over: make(chan struct{}), leaving: make(chan struct{}, 1), unwatch: func() {},
 		notes: make([]traffic, len(roll.Members)), desk: desk.New[*arrival](), waits: map[desk.Key]*wait{},
 		talk: newTalk(len(roll.Members)), window: aheadWindow, ahead: make([]int, len(roll.Members)),
 		coming: newComing(), past: ring.New[record](traced), tallies: map[string]*tally{}, hide: func() {},

@@ -136,6 +136,7 @@ func (g *Group) count(rank int, n *note) {
 	t := &g.notes[rank]
 	if n.Closed {
 		t.closed, t.last = true, n.Sent
+		notify(g.leaving)
 	} else {
 		t.got++
 	}
