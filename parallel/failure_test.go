@@ -179,19 +179,21 @@ func TestWhatWasAccumulatedIsDroppedWithAStepThatFails(t *testing.T) {
 	w := newWorld(t, 2)
 	all, ps := w.ready(parallel.Config{})
 	bad := errors.New("the hook does not like it")
-	refuse := func() (remove func()) {
-		remove, err := ps[1][0].OnGrad(func(*autodiff.Tensor) *autodiff.Tensor { return autodiff.Failed(bad) })
+	refuse := func(p int) (remove func()) {
+		remove, err := ps[1][p].OnGrad(func(*autodiff.Tensor) *autodiff.Tensor { return autodiff.Failed(bad) })
 		require.NoError(t, err)
 		return remove
 	}
-	remove := refuse()
-	require.ErrorIs(t, all[1].Accumulate(weighted(100, ps[1]...), 1), bad)
-	remove()
+	for p := range 2 { // one of them comes after the other
+		remove := refuse(p)
+		require.ErrorIs(t, all[1].Accumulate(weighted(100, ps[1]...), 1), bad)
+		remove()
+	}
 	require.ErrorIs(t, all[1].Accumulate(weighted(100, ps[1]...), -1), parallel.ErrRows)
 	w.requireWell(all, ps) // nothing was kept of what failed
 
 	require.NoError(t, all[1].Accumulate(weighted(100, ps[1]...), 1))
-	remove = refuse()
+	remove := refuse(0)
 	for _, err := range w.attempt(func(r int) error { return wellDone(t.Context(), all[r], ps[r]) }) {
 		require.ErrorIs(t, err, parallel.ErrFailed)
 	}

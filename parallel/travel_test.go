@@ -136,3 +136,24 @@ func TestGradientsAreWhereTheParametersAre(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatRankZeroHasLeavesFirst(t *testing.T) {
+	w := newWorld(t, 2)
+	w.each(func(r int) error {
+		ps := params(200, 300)
+		replicas, err := parallel.Replicate(t.Context(), w.gs[r], ps, parallel.Config{Bucket: 1})
+		for range 2 {
+			if err == nil {
+				_, err = replicas.Backward(t.Context(), weighted(1, ps[r]), 1)
+			}
+		}
+		return err
+	})
+	var left []int
+	for _, e := range w.gs[0].Trace() {
+		if strings.HasPrefix(e.Call, "AllReduce") && e.Bytes >= 800 {
+			left = append(left, e.Bytes)
+		}
+	}
+	require.Equal(t, []int{800, 1200, 800, 1200}, left)
+}

@@ -107,8 +107,7 @@ func lossOf(model nn.Sequential, owner *autodiff.Arena, rows []int) (*autodiff.T
 	return autodiff.CrossEntropy(model.Forward(in), autodiff.New(ys)), nil
 }
 
-// trained is what a rank makes of some steps: the loss over all data after each, and the
-// parameters.
+// trained is what a rank makes of some steps: the loss over all data after each, and parameters.
 type trained struct {
 	losses []float64
 	params [][]float32

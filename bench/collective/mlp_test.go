@@ -72,7 +72,7 @@ var replicateMLP = mlp(func(g *collective.Group, params []*autodiff.Tensor, buck
 	return func(c context.Context, loss *autodiff.Tensor) (gradients, error) { return r.Backward(c, loss, 64) }, err
 })
 
-// The difference is what PyTorch's DistributedDataParallel takes for the same model. Bytes are
-// those of Config.Bucket; 0 is its default, and with 64 MiB everything leaves at the end.
+// What is above the plain step compares with PyTorch's DistributedDataParallel. Bytes are those of
+// Config.Bucket; 0 is its default, and with 64 MiB everything leaves at the end.
 func BenchmarkPlainMLP(b *testing.B)     { measure(b, "PlainMLP", 0) }
 func BenchmarkReplicateMLP(b *testing.B) { measure(b, "ReplicateMLP", 0, 64<<10, 64<<20) }
