@@ -23,7 +23,7 @@ import (
 // array once, and write one.
 func (g *Group) AllReduced(c context.Context, op Op, d device.Dtype, x *device.Buffer) (*device.Buffer, error) {
 	if err := suits(d, x); err != nil {
-		return nil, g.refuse(c, fmt.Errorf("collective: AllReduce: %w", err))
+		return nil, g.refuse(c, plan.AllReduce, err)
 	}
 	call, err := g.call(c, plan.AllReduce, op, d, x.Len()/d.Size(), 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func (g *Group) AllReduced(c context.Context, op Op, d device.Dtype, x *device.B
 		return g.reducedOnHost(c, call, x)
 	}
 	if !x.TryRetain() {
-		return nil, g.refuse(c, errReleased)
+		return nil, g.refuse(c, plan.AllReduce, errReleased)
 	}
 	defer drop(part{buf: x})
 	return g.reducedThere(c, call, op, x)
@@ -58,7 +58,7 @@ func (g *Group) reducedOnHost(c context.Context, call desk.Call, x *device.Buffe
 			to, err = all.Host()
 		}
 		if err != nil {
-			return nil, g.refuse(c, err)
+			return nil, g.refuse(c, plan.AllReduce, err)
 		}
 		r.into = func(piece int) []byte {
 			lo, hi := cut(piece)
@@ -113,7 +113,7 @@ func (g *Group) AllGathered(c context.Context, d device.Dtype, x *device.Buffer)
 // differ.
 func (g *Group) Exchanged(c context.Context, d device.Dtype, x []*device.Buffer) ([]*device.Buffer, error) {
 	if len(x) != g.Size() {
-		return nil, g.refuse(c, fmt.Errorf("collective: AllToAll: %w: buffers for %d members; the group has %d", ErrArguments, len(x), g.Size()))
+		return nil, g.refuse(c, plan.AllToAll, fmt.Errorf("%w: buffers for %d members; the group has %d", ErrArguments, len(x), g.Size()))
 	}
 	in := map[plan.Slot]part{}
 	for r := range x {
@@ -165,11 +165,11 @@ func (g *Group) Broadcasted(c context.Context, d device.Dtype, n int, x *device.
 		}
 		defer drop(in)
 		if len(in.mem) != n*d.Size() {
-			return nil, g.refuse(c, fmt.Errorf("collective: Broadcast: %w: a buffer of %d bytes; expected %d elements of %v", ErrArguments, len(in.mem), n, d))
+			return nil, g.refuse(c, plan.Broadcast, fmt.Errorf("%w: a buffer of %d bytes; expected %d elements of %v", ErrArguments, len(in.mem), n, d))
 		}
 	}
 	if n < 0 || n > math.MaxInt/max(d.Size(), 1) {
-		return nil, g.refuse(c, fmt.Errorf("collective: Broadcast: %w: %d elements of %v", ErrArguments, n, d))
+		return nil, g.refuse(c, plan.Broadcast, fmt.Errorf("%w: %d elements of %v", ErrArguments, n, d))
 	}
 	call, err := g.call(c, plan.Broadcast, Op{}, d, n, root)
 	if err != nil {
@@ -203,12 +203,12 @@ func (g *Group) lent(c context.Context, kind plan.Kind, d device.Dtype, x *devic
 		buf, err = onHost(x)
 	}
 	if err != nil {
-		return part{}, g.refuse(c, fmt.Errorf("collective: %v: %w", kind, err))
+		return part{}, g.refuse(c, kind, err)
 	}
 	mem, err := buf.Host()
 	if err != nil {
 		_ = buf.Release() // ours
-		return part{}, g.refuse(c, fmt.Errorf("collective: %v: %w", kind, err))
+		return part{}, g.refuse(c, kind, err)
 	}
 	return part{mem: mem[:x.Len()], buf: buf}, nil
 }

@@ -51,7 +51,7 @@ func (n *Narrow) Reset() { n.lost, n.owed = late{}, late{} }
 // begins anew. Where it fails x is as it was.
 func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) error {
 	if _, ok := op.Weight(g.Size()); !ok {
-		return g.refuse(c, fmt.Errorf("collective: AllReduce in fewer bits: %w: %v; expected Sum, Mean or Scaled", ErrOp, op))
+		return g.refuse(c, plan.AllReduce, fmt.Errorf("%w: %v in fewer bits; expected Sum, Mean or Scaled", ErrOp, op))
 	}
 	if err := g.whole(c); err != nil {
 		return fmt.Errorf("collective: AllReduce in group %q: %w", g.name, err)
@@ -62,12 +62,12 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 	}
 	mine, err := device.Host().Alloc(padTo(form.Bytes(len(x)), alignment))
 	if err != nil {
-		return g.refuse(c, err)
+		return g.refuse(c, plan.AllReduce, err)
 	}
 	defer drop(part{buf: mine})
 	mem, err := mine.Host()
 	if err != nil {
-		return g.refuse(c, err)
+		return g.refuse(c, plan.AllReduce, err)
 	}
 	mem = mem[:form.Bytes(len(x))]
 	owed := n.owed.following(len(x))

@@ -126,7 +126,7 @@ func TestASumInFewerBitsThatFailsTakesNothing(t *testing.T) {
 		require.Equal(t, before[2+k], members[k].owed.now)
 	}
 	require.Equal(t, [][]float32{{1.001, 2}, {1, 2}}, x)
-	wrong(t, gs, ErrOp, "Max; expected Sum, Mean or Scaled", func(g *Group) error { return members[0].AllReduce(t.Context(), g, x[0], Max) },
+	wrong(t, gs, ErrOp, "Max in fewer bits; expected Sum, Mean or Scaled", func(g *Group) error { return members[0].AllReduce(t.Context(), g, x[0], Max) },
 		func(g *Group) error { return g.Barrier(t.Context()) })
 }
 

@@ -207,7 +207,7 @@ func (g *Group) cutUp(c context.Context, call desk.Call, mem []byte, cut func(i 
 	}
 	whole, err := g.hold(mem, own[0], own[1])
 	if err != nil {
-		return g.refuse(c, err)
+		return g.refuse(c, call.Kind, err)
 	}
 	if whole.buf != nil {
 		defer drop(whole)
@@ -245,7 +245,7 @@ func (g *Group) bring(c context.Context, call desk.Call, pieces map[int][]byte, 
 	for i, mem := range pieces {
 		p, err := g.hold(mem, 0, 0)
 		if err != nil {
-			return g.refuse(c, err)
+			return g.refuse(c, call.Kind, err)
 		}
 		if p.buf != nil {
 			defer drop(p)

@@ -96,12 +96,12 @@ func (g *Group) Abandon(c context.Context, cause error) {
 	g.giveUp(k, cause)
 }
 
-// refuse gives back what is wrong with a call, once it is abandoned.
-func (g *Group) refuse(c context.Context, err error) error {
+// refuse says what is wrong with a call that it fails on all members.
+func (g *Group) refuse(c context.Context, kind plan.Kind, wrong error) error {
 	if g.whole(c) == nil { // else nobody would hear of it
-		g.Abandon(c, err)
+		g.Abandon(c, wrong)
 	}
-	return err
+	return fmt.Errorf("collective: %v in group %q: %w", kind, g.name, wrong)
 }
 
 // giveUp fails an operation that this member has not begun, and will not.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,7 +63,9 @@ func (g *Group) do(c context.Context, r *run, out func(parts []part) error) (err
 		return err
 	}
 	if call.Root < 0 || call.Root >= len(g.members) {
-		return g.refuse(c, fmt.Errorf("%w: root %d; the group has ranks 0 to %d", ErrArguments, call.Root, len(g.members)-1))
+		err = fmt.Errorf("%w: root %d; the group has ranks 0 to %d", ErrArguments, call.Root, len(g.members)-1)
+		g.Abandon(c, err)
+		return err
 	}
 	if at, has := c.Deadline(); has {
 		r.call.Left = max(time.Until(at), 1)
@@ -115,6 +118,9 @@ func (r *run) step(c context.Context, i int, s plan.Step) error {
 		if err := r.send(c, i, m); err != nil {
 			if errors.Is(c.Err(), context.DeadlineExceeded) {
 				return r.late(r.g.rank)
+			}
+			if c.Err() != nil {
+				return context.Cause(c)
 			}
 			return err
 		}
@@ -308,6 +314,21 @@ func (r *run) sum(piece int) error {
 	return nil
 }
 
+// missed adds what another member called and gave up, where this one came too late. The group's
+// lock is held.
+func (r *run) missed(err error) error {
+	var late *LateError
+	if !errors.As(err, &late) || !slices.Contains(late.Missing, r.g.w.Name()) {
+		return err
+	}
+	for _, m := range r.g.members {
+		if said, ok := r.g.desk.Said(r.key, m.Rank); ok && m.Rank != r.g.rank {
+			return fmt.Errorf("this member came too late, or left a call out: rank %d, %s, called %v: %w", m.Rank, m.Worker, said, err)
+		}
+	}
+	return err
+}
+
 // end leaves the desk, and tells the others where the operation has failed here first. The error is
 // the operation's: what it failed with first.
 func (r *run) end(err error) error {
@@ -320,6 +341,7 @@ func (r *run) end(err error) error {
 	if _, _, failed := g.desk.Take(r.key, desk.Mail{From: -1}); failed != nil && (err != nil || g.desk.Broken() == nil) {
 		err = failed
 	}
+	err = r.missed(err)
 	rest := g.desk.End(r.key)
 	g.forgetWaits(r.key)
 	r.settle()

@@ -121,7 +121,7 @@ func gather[E Element](c context.Context, g *Group, kind plan.Kind, x []E, root 
 // AllToAll gives member r what all have in x[r], by rank. Lengths may differ.
 func AllToAll[E Element](c context.Context, g *Group, x [][]E) (all [][]E, err error) {
 	if len(x) != g.Size() {
-		return nil, g.refuse(c, fmt.Errorf("collective: AllToAll: %w: arrays for %d members; the group has %d", ErrArguments, len(x), g.Size()))
+		return nil, g.refuse(c, plan.AllToAll, fmt.Errorf("%w: arrays for %d members; the group has %d", ErrArguments, len(x), g.Size()))
 	}
 	call, err := calls[E](c, g, plan.AllToAll, Op{}, -1, 0)
 	if err != nil {
@@ -155,7 +155,7 @@ func (g *Group) call(c context.Context, kind plan.Kind, op Op, d device.Dtype, n
 	}
 	if kind.Sums() {
 		if err := fold.Check(op.of, d); err != nil {
-			return desk.Call{}, g.refuse(c, fmt.Errorf("collective: %v: %w", kind, err))
+			return desk.Call{}, g.refuse(c, kind, err)
 		}
 	}
 	return desk.Call{Kind: kind, Algorithm: g.pick(c, kind, max(n, 0)*d.Size()), Op: op.of, Dtype: d, Count: n, Root: root}, nil
@@ -189,7 +189,7 @@ func copies[E Element](all *[][]E, parts []part) error {
 func Agree[T any](c context.Context, g *Group, value T) ([]T, error) {
 	raw, err := cbor.Marshal(value)
 	if err != nil {
-		return nil, g.refuse(c, fmt.Errorf("collective: agree: %w: %w", ErrArguments, err))
+		return nil, g.refuse(c, plan.AllGather, fmt.Errorf("%w: a value to agree on: %w", ErrArguments, err))
 	}
 	call, err := g.call(c, plan.AllGather, Op{}, device.Invalid, -1, 0)
 	if err != nil {

@@ -124,7 +124,7 @@ func (g *Group) reducedThere(c context.Context, call desk.Call, op Op, x *device
 	if x.Device() != device.Host() {
 		y, err := copyOf(x)
 		if err != nil {
-			return nil, g.refuse(c, fmt.Errorf("collective: AllReduce: %w", err))
+			return nil, g.refuse(c, plan.AllReduce, err)
 		}
 		bufs = append(bufs, y)
 	}
