@@ -139,7 +139,13 @@ const maxGatherings = 4096
 type groups struct {
 	mu    sync.Mutex
 	times map[string]uint64
-	open  map[string]map[string]*participant // by key and name
+	open  map[string]*attendance // by key
+}
+
+// attendance is who has come to a gathering that is not complete.
+type attendance struct {
+	here map[string]*participant // by name
+	left []string                // who has come, and has given up
 }
 
 type participant struct {
@@ -184,31 +190,31 @@ func (g *groups) gather(in gathering, me *participant) (map[string]*participant,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.open == nil {
-		g.open = map[string]map[string]*participant{}
+		g.open = map[string]*attendance{}
 	}
-	here := g.open[in.Key]
+	at := g.open[in.Key]
 	switch {
-	case here == nil && len(g.open) >= maxGatherings:
+	case at == nil && len(g.open) >= maxGatherings:
 		return nil, fmt.Errorf("%w: %d gatherings wait here", ErrBusy, len(g.open))
-	case here == nil:
-		here = map[string]*participant{}
-		g.open[in.Key] = here
-	case here[in.From] != nil:
+	case at == nil:
+		at = &attendance{here: map[string]*participant{}}
+		g.open[in.Key] = at
+	case at.here[in.From] != nil:
 		return nil, fmt.Errorf("%w: %s has come to this gathering before", ErrArguments, in.From)
 	}
-	here[in.From] = me
-	if len(here) < len(in.Names) {
+	at.here[in.From] = me
+	if len(at.here) < len(in.Names) {
 		return nil, nil
 	}
 	delete(g.open, in.Key)
-	return here, nil
+	return at.here, nil
 }
 
 // bound lets a participant give up when its patience, or its call, ends.
 func (g *groups) bound(c context.Context, in gathering, me *participant) {
 	giveUp := func(cause error) {
-		if missing := g.withdraw(in, me); missing != nil {
-			_ = me.promise.Fail(fmt.Errorf("%w: these workers have not come: %s", cause, strings.Join(missing, ", ")))
+		if why := g.withdraw(in, me); why != "" {
+			_ = me.promise.Fail(fmt.Errorf("%w: %s", cause, why))
 		}
 	}
 	stop := context.AfterFunc(c, func() { giveUp(ctx.AsTimeout(context.Cause(c))) })
@@ -224,21 +230,30 @@ func (g *groups) bound(c context.Context, in gathering, me *participant) {
 	})
 }
 
-// withdraw takes a participant out and says who was missing; nil where the gathering is over.
-func (g *groups) withdraw(in gathering, me *participant) (missing []string) {
+// withdraw takes a participant out and says who was missing; nothing where the gathering is over.
+func (g *groups) withdraw(in gathering, me *participant) (why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	here := g.open[in.Key]
-	if here[in.From] != me {
-		return nil
+	at := g.open[in.Key]
+	if at == nil || at.here[in.From] != me {
+		return ""
 	}
+	var missing []string
 	for _, name := range in.Names {
-		if here[name] == nil {
+		if at.here[name] == nil && !slices.Contains(at.left, name) {
 			missing = append(missing, name)
 		}
 	}
-	if delete(here, in.From); len(here) == 0 {
+	var parts []string
+	if len(missing) > 0 {
+		parts = append(parts, "these workers have not come: "+strings.Join(missing, ", "))
+	}
+	if len(at.left) > 0 {
+		parts = append(parts, "these have come, and given up: "+strings.Join(at.left, ", "))
+	}
+	at.left = append(at.left, in.From)
+	if delete(at.here, in.From); len(at.here) == 0 {
 		delete(g.open, in.Key)
 	}
-	return missing
+	return strings.Join(parts, "; ")
 }
