@@ -49,13 +49,7 @@ func each[T any](t *testing.T, of []T, fn func(rank int) error) {
 }
 
 func attempt[T any](of []T, fn func(rank int) error) []error {
-	errs := make([]error, len(of))
-	var all sync.WaitGroup
-	for r := range of {
-		all.Go(func() { errs[r] = fn(r) })
-	}
-	all.Wait()
-	return errs
+	return rpctest.Attempt(len(of), fn)
 }
 
 func TestMembersThatCallDifferentThingsAllGetBothCallsAndTheGroupLivesOn(t *testing.T) {
@@ -125,7 +119,7 @@ func TestWhoDoesNotComeIsNamedAtTheEarliestDeadline(t *testing.T) {
 	}
 	err := gs[2].Barrier(t.Context())
 	require.ErrorContains(t, err, "this member came too late, or left a call out: rank ", "it has failed before it was called")
-	require.ErrorContains(t, err, "called Barrier by spread at group_test.go:117")
+	require.ErrorContains(t, err, "called Barrier by spread at group_test.go:111")
 	each(t, gs, func(r int) error { return gs[r].Barrier(t.Context()) })
 }
 

@@ -20,7 +20,7 @@ type step struct {
 	spots map[int]spot
 	own   []*device.Buffer // gradients that no bucket expects; a reference each
 	used  []float32        // 1 for each parameter that was used here
-	came  []float32        // on rank 0, as the how manieth each came
+	came  []float32        // on rank 0: the place of each in the order in which they came
 	count float32          // how many came
 }
 

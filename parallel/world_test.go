@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,13 +47,7 @@ func grouped(t *testing.T, ws []*rpc.Worker) *world {
 
 // attempt does something on all ranks at once.
 func (w *world) attempt(fn func(r int) error) []error {
-	errs := make([]error, len(w.ws))
-	var all sync.WaitGroup
-	for r := range w.ws {
-		all.Go(func() { errs[r] = fn(r) })
-	}
-	all.Wait()
-	return errs
+	return rpctest.Attempt(len(w.ws), fn)
 }
 
 func (w *world) each(fn func(r int) error) {

@@ -71,13 +71,7 @@ func (w *world) group(name string, ranks ...int) []*collective.Group {
 
 // attempt does something on all workers at once.
 func (w *world) attempt(fn func(r int) error) []error {
-	errs := make([]error, len(w.ws))
-	var all sync.WaitGroup
-	for r := range w.ws {
-		all.Go(func() { errs[r] = fn(r) })
-	}
-	all.Wait()
-	return errs
+	return rpctest.Attempt(len(w.ws), fn)
 }
 
 func (w *world) each(fn func(r int) error) {

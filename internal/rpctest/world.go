@@ -64,3 +64,15 @@ func Net() *simnet.Net { return simnet.New(simnet.Config{Logger: slog.New(slog.D
 func SlowNet(delay time.Duration) *simnet.Net {
 	return simnet.New(simnet.Config{MinDelay: delay, MaxDelay: delay, Logger: slog.New(slog.DiscardHandler)})
 }
+
+// Attempt does something for each of n ranks at once, and gives their errors by rank. What it calls
+// returns errors: require ends a goroutine that is not the test's without a word.
+func Attempt(n int, fn func(rank int) error) []error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for r := range n {
+		all.Go(func() { errs[r] = fn(r) })
+	}
+	all.Wait()
+	return errs
+}
