@@ -48,9 +48,9 @@ func (p part) check() error {
 // plan lists the steps, the most important first. The time that a step needs is what it should take
 // on a GPU of 2023, its driver's cache empty.
 func plan(o options) []step {
-	return slices.Concat(o.machine(), o.correctness(), o.benches(first, 1, "copy", "bound", "large", "gpt", "launch", "split"),
+	return slices.Concat(o.machine(), o.correctness(), o.benches(first, 1, "copy", "bound", "large", "gpt", "attention", "launch", "split"),
 		o.benches(second, 1, "small", "product"),
-		o.benches(second, 2, "large", "gpt", "small", "copy", "launch", "split"), o.sanitizer())
+		o.benches(second, 2, "large", "gpt", "small", "attention", "copy", "launch", "split"), o.sanitizer())
 }
 
 //go:embed versions.py
@@ -124,6 +124,7 @@ func (o options) sanitizer() []step {
 // twice.
 var torchNeeds = map[string]time.Duration{
 	"copy": 10 * time.Second, "bound": 15 * time.Second, "small": 50 * time.Second, "large": time.Minute, "gpt": 110 * time.Second, "product": 20 * time.Second,
+	"attention": 15 * time.Second,
 }
 
 // benches are benchmarks in turns with PyTorch's.

@@ -26,7 +26,8 @@ LINES = {
     "small": ["mlp-small"],
     "large": ["mlp-large"],
     "gpt": ["gpt2-small"],
-    "bound": ["bound exp", "bound add", "bound sum", "bound softmax", "bound layernorm", "bound adamw"]
+    "bound": ["bound exp", "bound add", "bound sum", "bound softmax", "bound layernorm", "bound crossentropy", "bound adamw"],
+    "attention": ["attention forward", "attention backward"]
 }
 MODES = {"eager": None, "compile": "default", "reduce-overhead": "reduce-overhead"}  # and what torch.compile calls it
 
@@ -271,17 +272,51 @@ def bound(b):
         x, gamma, beta = b.noise(n // 1024, 1024), b.noise(1024), b.noise(1024)
         return lambda: F.layer_norm(x, (1024,), gamma, beta)
 
+    def crossentropy():
+        x = b.noise(n // 8192, 8192)
+        y = torch.arange(n // 8192, device=b.device) * 7 % 8192
+        return lambda: F.cross_entropy(x, y)
+
     def adamw():  # reads four tensors, writes three
         p = nn.Parameter(b.noise(n))
         p.grad = b.noise(n)
         return torch.optim.AdamW([p], lr=1e-3, weight_decay=0.01, fused=True).step
 
     for op, passes, make in [("exp", 2, exp), ("add", 3, add), ("sum", 1, total), ("softmax", 2, softmax),
-                             ("layernorm", 2, layernorm), ("adamw", 7, adamw)]:
+                             ("layernorm", 2, layernorm),
+                             ("crossentropy", 1, crossentropy), ("adamw", 7, adamw)]:
         b.tell("bound", timed(passes, make), op=op)
 
 
-CASES = {"copy": copy, "product": product, "small": small_mlp, "large": large_mlp, "gpt": gpt, "bound": bound}
+def attention(b):
+    """A layer of GPT's attention alone, and its gradient, all of bfloat16, in each of PyTorch's ways."""
+    s = b.size["gpt"]
+    shape = s["batch"], s["length"], s["heads"], s["width"] // s["heads"]
+    work = s["batch"] * s["length"]**2 * s["width"]  # of half a product
+
+    def timed(way, backward):
+        def run():
+            q, k, v = (b.noise(*shape, dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for _ in range(3))
+            with torch.nn.attention.sdpa_kernel(way):
+                y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                dy = torch.randn_like(y)
+                if backward:
+                    ms = b.median_ms(lambda: torch.autograd.grad(y, (q, k, v), dy, retain_graph=True))
+                else:
+                    with torch.no_grad():
+                        ms = b.median_ms(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+            return {"ms": ms, "tflops": (5 if backward else 2) * work / ms / 1e9}
+
+        return run
+
+    ways = ["FLASH_ATTENTION", "CUDNN_ATTENTION"] if b.cuda else ["MATH"]
+    for op in "forward", "backward":
+        for way in ways:
+            b.tell("attention", timed(getattr(torch.nn.attention.SDPBackend, way), op == "backward"), op=op,
+                   mode=way.split("_")[0].lower())
+
+
+CASES = {"copy": copy, "product": product, "small": small_mlp, "large": large_mlp, "gpt": gpt, "bound": bound, "attention": attention}
 
 
 def library():
@@ -295,7 +330,7 @@ def library():
     return f"{min(paths)}, version {version()}"
 
 
-def attention(b):
+def attention_way(b):
     """Which of its ways PyTorch takes for GPT's attention."""
     s = b.size["gpt"]
     q = b.noise(s["batch"], s["heads"], s["length"], s["width"] // s["heads"], dtype=torch.bfloat16).requires_grad_()
@@ -315,7 +350,7 @@ def versions(b):
 
     asked = {"name": lambda: torch.cuda.get_device_name() if b.cuda else "CPU", "torch": lambda: torch.__version__,
              "cuda": lambda: torch.version.cuda or "none", "cudnn": lambda: str(torch.backends.cudnn.version()), "triton": triton,
-             "cublaslt": loaded, "attention": lambda: attention(b)}
+             "cublaslt": loaded, "attention": lambda: attention_way(b)}
     said = {}
     for name, ask in asked.items():
         try:

@@ -34,7 +34,7 @@ const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	var here resident
-	proctest.Main(m, map[string]proctest.Command{"join": proctest.Do(here.join), "leave": proctest.Do(here.leave), "sum": proctest.Do(here.sum)})
+	proctest.Main(m, map[string]proctest.Command{"join": proctest.Do(here.join), "leave": proctest.Do(here.leave), "sum": proctest.Do(here.sum), "must": proctest.Do(here.must)})
 }
 
 // invitation is what the other process must know.

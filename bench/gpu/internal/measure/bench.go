@@ -56,7 +56,7 @@ var cases = []struct {
 	run  func(*bench, context.Context) error
 }{
 	{"correct", (*bench).correct}, {"copy", (*bench).copy}, {"product", (*bench).product}, {"small", (*bench).small}, {"large", (*bench).large},
-	{"gpt", (*bench).gpt}, {"bound", (*bench).bound}, {"launch", (*bench).launch}, {"split", (*bench).split},
+	{"gpt", (*bench).gpt}, {"bound", (*bench).bound}, {"attention", (*bench).attention}, {"launch", (*bench).launch}, {"split", (*bench).split},
 }
 
 // CaseNames are the names of all benchmarks, in order.

@@ -25,7 +25,7 @@ func (b buffers) release() (err error) {
 }
 
 // filled gives buffers for tensors of floats, with noise in [0, 1) that the device makes of a seed:
-// of constants a GPU moves more in a second, as it takes less power.
+// of constants a GPU moves more in a second, as it takes less power. Tensors of int64 are labels.
 func filled(dev device.Device, of ...kernels.Type) (all buffers, err error) {
 	be, err := backend.For(dev)
 	if err != nil {
@@ -43,6 +43,12 @@ func filled(dev device.Device, of ...kernels.Type) (all buffers, err error) {
 			return nil, errors.Join(err, all.release())
 		}
 		all = append(all, x)
+		if t.Dtype == device.Int64 {
+			if err := dev.Upload(x, 0, device.Bytes(labelled(t.Shape.Elems(), classes))); err != nil {
+				return nil, errors.Join(err, all.release())
+			}
+			continue
+		}
 		const seed = 9
 		err = dev.Upload(key, 0, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, seed), uint64(k)))
 		if err != nil {
@@ -101,6 +107,9 @@ func (b *bench) copy(context.Context) error {
 	})
 }
 
+// classes is how many columns the logits of a cross-entropy have.
+const classes = 8192
+
 // bound measures kernels that memory limits.
 func (b *bench) bound(c context.Context) (err error) {
 	if b.copied == 0 {
@@ -108,6 +117,7 @@ func (b *bench) bound(c context.Context) (err error) {
 	}
 	n := b.bytes / 4
 	flat, rows, row := floats(n), floats(n/1024, 1024), floats(1024)
+	logits, after := floats(n/classes, classes), kernels.Type{Dtype: device.Int64, Shape: device.Shape{n / classes}}
 	adamw := kernels.Update{Rule: kernels.AdamW, LR: 1e-3, WeightDecay: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1}
 	for _, k := range []struct {
 		name   string
@@ -121,6 +131,7 @@ func (b *bench) bound(c context.Context) (err error) {
 		{"sum", kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}, []kernels.Type{flat}, nil, 1},
 		{"softmax", kernels.Softmax{Axis: 1}, []kernels.Type{rows}, nil, 2},
 		{"layernorm", kernels.LayerNorm{Eps: 1e-5}, []kernels.Type{rows, row, row}, nil, 2},
+		{"crossentropy", kernels.CrossEntropy{}, []kernels.Type{logits, after}, nil, 1},
 		{"adamw", adamw, []kernels.Type{flat, flat, flat, flat}, []int{0, 2, 3}, 7},
 	} {
 		e := b.report(line{Case: "bound", Op: k.name}, func(l *line) error {

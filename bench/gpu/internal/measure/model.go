@@ -122,12 +122,14 @@ func linearNames(widths ...int) (out []string) {
 	return out
 }
 
-func labels(n, classes int) *autodiff.Tensor {
+func labels(n, classes int) *autodiff.Tensor { return autodiff.New(labelled(n, classes)) }
+
+func labelled(n, classes int) []int64 {
 	ids := make([]int64, n)
 	for i := range ids {
 		ids[i] = int64(i * 7 % classes)
 	}
-	return autodiff.New(ids)
+	return ids
 }
 
 // The parts of the networks, as functions: what a worker of two has.
