@@ -211,7 +211,7 @@ func TestStepsThatThisMachineCannotHaveAreListedWithTheReason(t *testing.T) {
 		}
 		return why
 	}
-	names := []string{"python", "sanitizer", "torch bound 1", "torch copy 1", "torch copy 2", "torch gpt 1", "torch gpt 2", "torch large 1", "torch large 2", "torch product 1", "torch small 1", "torch small 2"}
+	names := []string{"python", "sanitizer", "torch attention 1", "torch attention 2", "torch bound 1", "torch copy 1", "torch copy 2", "torch gpt 1", "torch gpt 2", "torch large 1", "torch large 2", "torch product 1", "torch small 1", "torch small 2"}
 	bare, interpreted := reasons("cuda:0"), reasons(places.Interpreter)
 	require.Equal(t, names, slices.Sorted(maps.Keys(bare)))
 	require.Equal(t, names, slices.Sorted(maps.Keys(interpreted)))

@@ -85,16 +85,16 @@ func (o options) correctness() []step {
 	if o.at == places.Interpreter { // where make test runs all of them
 		kernels.argv = append(kernels.argv, "-test.run="+sanitized)
 	}
-	correct := o.bench("correct", 30*time.Second, 90*time.Second)
+	correct := o.bench("correct", 10*time.Second, 90*time.Second)
 	correct.part, correct.must = first, true
 	return []step{
 		test("driver", 15*time.Second, time.Minute, "testgpu.test", "-test.skip=TestAFault"),
 		test("fault", 5*time.Second, 30*time.Second, "testgpu.test", "-test.run=TestAFault/a_fault"),
 		kernels,
 		test("generated kernels", 30*time.Second, 2*time.Minute, "gen.test", "-test.skip=TextsAreAsReviewed"),
-		test("gradients", 20*time.Second, 2*time.Minute, "autodiff.test", "-test.run=TestOnAGPU"),
+		test("gradients", 18*time.Second, 2*time.Minute, "autodiff.test", "-test.run=TestOnAGPU"),
 		test("device maps", 20*time.Second, 90*time.Second, "gpus.test"),
-		test("training", 20*time.Second, 2*time.Minute, "digits.test", "-test.run=Accelerator|OnGPUs|BFloat16|FirstFifty|ReachesItsAccuracy"),
+		test("training", 10*time.Second, 2*time.Minute, "digits.test", "-test.run=Accelerator|OnGPUs|BFloat16|FirstFifty|ReachesItsAccuracy"),
 		correct,
 	}
 }
@@ -138,8 +138,8 @@ func (o options) benches(p part, round int, names ...string) (steps []step) {
 			s.part, s.name = p, s.name+" "+strconv.Itoa(round)
 			steps = append(steps, s)
 		}
-		need := 10 * time.Second
-		if name == "split" || name == "gpt" {
+		need := 8 * time.Second
+		if name == "split" {
 			need *= 2
 		}
 		add(o.bench(name, need, 2*time.Minute))

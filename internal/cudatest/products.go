@@ -202,6 +202,7 @@ func defined(s cuda.ProductSpec, k kind, i, j int, a, b, c, bias []float64) (wan
 	for n := range s.K {
 		add(at(a, s.LDA, i, n, s.TransA) * at(b, s.LDB, n, j, s.TransB))
 	}
+	product := sum
 	if s.Accumulate {
 		add(c[i*s.LDC+j])
 	}
@@ -211,6 +212,9 @@ func defined(s cuda.ProductSpec, k kind, i, j int, a, b, c, bias []float64) (wan
 	unit := func(bits int) float64 { return math.Ldexp(1, -bits) }
 	e := epilogues[s.Epilogue]
 	slack = size*float64(s.K+4)*unit(k.sums) + math.Abs(sum)*(unit(e.bits)+unit(Bits(s.Out)))
+	if s.Epilogue == cuda.GELU || s.Epilogue == cuda.GELUBias { // some libraries store the product before it
+		slack += math.Abs(product) * unit(Bits(s.Out))
+	}
 	if s.Out == cuda.F16 {
 		slack += unit(24) // its smallest
 	}

@@ -88,8 +88,9 @@ func late(t testing.TB, d device.Device) error {
 }
 
 // Differ is the first position where two results are further apart than rounding explains, or -1.
-func Differ(i kernels.Instr, got, want Tensor) int {
-	return differ(i, got, want, nil)
+// slack, where it is given, is Slack's of the result.
+func Differ(i kernels.Instr, got, want Tensor, slack ...float64) int {
+	return differ(i, got, want, slack)
 }
 
 // differ is Differ with how much more than rounding each element may be off, where that is known.

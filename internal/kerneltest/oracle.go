@@ -16,6 +16,13 @@ func Oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error) 
 	return res, err
 }
 
+// Slack is by how much more than rounding the elements of each result may be off; nothing for a
+// result of which no element may.
+func Slack(i kernels.Instr, in []Tensor, out []kernels.Type) [][]float64 {
+	_, slack, _ := oracle(i, in, out)
+	return slack
+}
+
 // oracle also gives by how much more than rounding the elements of each result may be off; nil for
 // by nothing.
 func oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, [][]float64, error) {
@@ -33,7 +40,19 @@ func oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, [][]flo
 		return oracle(i.Of, seenThrough(i.In, in), out)
 	}
 	res, err := computed(i, in, out)
-	return res, make([][]float64, len(res)), err
+	slack := make([][]float64, len(res))
+	switch i := i.(type) {
+	case kernels.NormalizeGrad:
+		slack[0] = normGradSlack(in[0], in[1].V, i.Eps)
+	case kernels.LayerNormGrad:
+		n := len(in[1].V)
+		g := make([]float64, len(in[2].V))
+		for k, v := range in[2].V {
+			g[k] = v * in[1].V[k%n]
+		}
+		slack[0] = normGradSlack(in[0], g, i.Eps)
+	}
+	return res, slack, err
 }
 
 // computed is Oracle for what is one computation.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -195,6 +196,33 @@ func layerNormGrad(in []Tensor, eps float64) []Tensor {
 		}
 	}
 	return out
+}
+
+// normGradSlack is what rounding of g, and of what is taken from it, comes to where rows are nearly
+// constant: the difference may be 0, and is multiplied by up to 1/sqrt(eps). A GPU that joins a
+// product to a difference rounds one of the two alone.
+func normGradSlack(x Tensor, g []float64, eps float64) []float64 {
+	n, slack := x.Shape[len(x.Shape)-1], make([]float64, len(x.V))
+	for at := 0; at < len(x.V); at += n {
+		hat, rstd := normalize(x.V[at:at+n], eps)
+		whole, along := 0.0, 0.0
+		for k := range n {
+			whole += math.Abs(g[at+k]) / float64(n)
+			along += math.Abs(g[at+k]*hat[k]) / float64(n)
+		}
+		for k := range n {
+			slack[at+k] = unitOf(x.Dtype) * rstd * (math.Abs(g[at+k]) + whole + math.Abs(hat[k])*along)
+		}
+	}
+	return slack
+}
+
+// unitOf is the distance from 1 to the next number.
+func unitOf(d device.Dtype) float64 {
+	if d == device.Float64 {
+		return math.Ldexp(1, -52)
+	}
+	return math.Ldexp(1, -23)
 }
 
 // normalizeGrad multiplies gy by the Jacobian, element by element.
