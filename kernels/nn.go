@@ -117,16 +117,35 @@ func (i SoftmaxGrad) overwrites(in, out []Type, result, operand int) bool {
 
 // CrossEntropy is the mean over rows of -log softmax(logits)[label]: (logits [n, c], labels [n],
 // int32 or int64) → scalar. A label out of [0, c) is an [IndexError] of Run.
-type CrossEntropy struct{}
+type CrossEntropy struct {
+	// Classes is how many of the columns, the first, are logits, so that rows may lie further apart
+	// than they are long; 0: all. What the others have is not read.
+	Classes int
+}
 
-func (i CrossEntropy) String() string { return "CrossEntropy" }
+func (i CrossEntropy) String() string { return "CrossEntropy" + classes(i.Classes) }
+
+func classes(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("(classes=%d)", n)
+}
+
+// Of is how many classes rows of so many columns have.
+func (i CrossEntropy) Of(columns int) int {
+	if i.Classes == 0 {
+		return columns
+	}
+	return i.Classes
+}
 
 // Infer takes logits with one or more rows, and a label for each.
 func (i CrossEntropy) Infer(in []Type) ([]Type, error) {
 	if err := expect(i, in, 2); err != nil {
 		return nil, err
 	}
-	if err := checkLogits(i, in); err != nil {
+	if err := checkLogits(i, i.Classes, in); err != nil {
 		return nil, err
 	}
 	return []Type{{in[0].Dtype, device.Shape{}}}, nil
@@ -138,7 +157,7 @@ func (i CrossEntropy) readsNarrow(k int) bool { return k == 0 }
 
 func (i CrossEntropy) rounding() Rounding { return Rounding{Operands: true} }
 
-func checkLogits(i Instr, in []Type) error {
+func checkLogits(i Instr, classes int, in []Type) error {
 	logits, labels := in[0], in[1]
 	if err := sameFloats(i, in, in[:1]); err != nil {
 		return err
@@ -150,21 +169,24 @@ func checkLogits(i Instr, in []Type) error {
 		return refuse(i, in, "expected logits (n, c) and labels (n)")
 	case logits.Shape[0] == 0:
 		return refuse(i, in, "no rows have no mean")
+	case classes < 0 || classes > logits.Shape[1]:
+		return refuse(i, in, "expected 0 to %d classes", logits.Shape[1])
 	}
 	return nil
 }
 
-// CrossEntropyGrad is the gradient of CrossEntropy: (logits, labels, gy scalar) → like logits.
-type CrossEntropyGrad struct{}
+// CrossEntropyGrad is the gradient of CrossEntropy: (logits, labels, gy scalar) → like logits, with
+// 0 in columns that are no classes.
+type CrossEntropyGrad struct{ Classes int }
 
-func (i CrossEntropyGrad) String() string { return "CrossEntropyGrad" }
+func (i CrossEntropyGrad) String() string { return "CrossEntropyGrad" + classes(i.Classes) }
 
 // Infer takes the operands of CrossEntropy and a scalar of the logits' dtype.
 func (i CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	if err := expect(i, in, 3); err != nil {
 		return nil, err
 	}
-	if err := checkLogits(i, in); err != nil {
+	if err := checkLogits(i, i.Classes, in); err != nil {
 		return nil, err
 	}
 	if err := sameFloats(i, in, []Type{in[0], in[2]}); err != nil {

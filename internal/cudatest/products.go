@@ -213,7 +213,7 @@ func defined(s cuda.ProductSpec, k kind, i, j int, a, b, c, bias []float64) (wan
 	e := epilogues[s.Epilogue]
 	slack = size*float64(s.K+4)*unit(k.sums) + math.Abs(sum)*(unit(e.bits)+unit(Bits(s.Out)))
 	if s.Epilogue == cuda.GELU || s.Epilogue == cuda.GELUBias { // some libraries store the product before it
-		slack += math.Abs(product) * unit(Bits(s.Out))
+		slack += 2 * math.Abs(product) * unit(Bits(s.Out))
 	}
 	if s.Out == cuda.F16 {
 		slack += unit(24) // its smallest

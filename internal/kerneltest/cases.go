@@ -324,12 +324,16 @@ func (g gen) network(family string, d device.Dtype) (kernels.Instr, []Tensor) {
 	case "LayerNormGrad":
 		return kernels.LayerNormGrad{Eps: eps}, []Tensor{x, g.tensor(d, s[len(s)-1:]), g.tensor(d, s)}
 	}
-	n, c := 1+g.IntN(9), 1+g.IntN(12)
-	in := []Tensor{g.tensor(d, device.Shape{n, c}), g.ids(device.Shape{n}, c)}
-	if family == "CrossEntropy" {
-		return kernels.CrossEntropy{}, in
+	n, c, classes := 1+g.IntN(9), 1+g.IntN(12), 0
+	width := c
+	if g.chance(0.5) { // rows lie apart
+		width, classes = c+g.IntN(9), c
 	}
-	return kernels.CrossEntropyGrad{}, append(in, g.tensor(d, device.Shape{}))
+	in := []Tensor{g.tensor(d, device.Shape{n, width}), g.ids(device.Shape{n}, c)}
+	if family == "CrossEntropy" {
+		return kernels.CrossEntropy{Classes: classes}, in
+	}
+	return kernels.CrossEntropyGrad{Classes: classes}, append(in, g.tensor(d, device.Shape{}))
 }
 
 // Updates is every rule with its options one by one, and some together.

@@ -23,8 +23,10 @@ func network(i kernels.Instr, in []Tensor, out kernels.Type) ([]Tensor, error) {
 		})
 	case kernels.ScatterAdd:
 		return scatterAdd(i, in, out)
-	case kernels.CrossEntropy, kernels.CrossEntropyGrad:
-		return crossEntropy(in, out)
+	case kernels.CrossEntropy:
+		return crossEntropy(i.Of(in[0].Shape[1]), in, out)
+	case kernels.CrossEntropyGrad:
+		return crossEntropy(kernels.CrossEntropy(i).Of(in[0].Shape[1]), in, out)
 	case kernels.Softmax:
 		return []Tensor{byLine(out, i.Axis, func(idx []int) []float64 { return softmax(lineOf(in[0], i.Axis, idx), i.Log) })}, nil
 	case kernels.SoftmaxGrad:
@@ -140,21 +142,21 @@ func softmaxGrad(y, gy []float64, at int, log bool) float64 {
 }
 
 // crossEntropy is the loss, or with a third operand its gradient.
-func crossEntropy(in []Tensor, out kernels.Type) ([]Tensor, error) {
-	n, c := in[0].Shape[0], in[0].Shape[1]
+func crossEntropy(c int, in []Tensor, out kernels.Type) ([]Tensor, error) {
+	n, width := in[0].Shape[0], in[0].Shape[1]
 	if err := outOfRange(in[1], c); err != nil {
 		return nil, err
 	}
 	res, loss := Tensor{out, make([]float64, out.Shape.Elems())}, 0.0
 	for r, label := range in[1].V {
-		l := softmax(in[0].V[r*c:(r+1)*c], true)
+		l := softmax(in[0].V[r*width:][:c], true)
 		loss -= l[int(label)] / float64(n)
 		for k := 0; k < c && len(in) == 3; k++ {
 			g := math.Exp(l[k])
 			if k == int(label) {
 				g--
 			}
-			res.V[r*c+k] = g * in[2].V[0] / float64(n)
+			res.V[r*width+k] = g * in[2].V[0] / float64(n)
 		}
 	}
 	if len(in) == 2 {

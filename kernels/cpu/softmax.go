@@ -170,8 +170,8 @@ func softmaxGradLine[T vec.Float](log bool, gx, y, gy []T, n, step int) {
 }
 
 func crossEntropyBody[T vec.Float](i kernels.CrossEntropy, in []kernels.Type) parallel.Body {
-	c, labels := in[0].Shape[1], idReader(i, in[1].Dtype)
-	v := vec.Best[T]()
+	width, labels := in[0].Shape[1], idReader(i, in[1].Dtype)
+	c, v := i.Of(width), vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		logits := device.As[T](ins[0])
 		labels, err := labels(ins[1], c)
@@ -180,7 +180,7 @@ func crossEntropyBody[T vec.Float](i kernels.CrossEntropy, in []kernels.Type) pa
 		}
 		loss := 0.0
 		for r := range labels.len() {
-			row := logits[r*c : (r+1)*c]
+			row := logits[r*width:][:c]
 			m, l := logSumExp(v, row)
 			loss += l + float64(m) - float64(row[labels.at(r)])
 		}
@@ -190,8 +190,8 @@ func crossEntropyBody[T vec.Float](i kernels.CrossEntropy, in []kernels.Type) pa
 }
 
 func crossEntropyGradBody[T vec.Float](i kernels.CrossEntropyGrad, in []kernels.Type) parallel.Body {
-	c, labels := in[0].Shape[1], idReader(i, in[1].Dtype)
-	v := vec.Best[T]()
+	width, labels := in[0].Shape[1], idReader(i, in[1].Dtype)
+	c, v := kernels.CrossEntropy(i).Of(width), vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		gx, logits := device.As[T](outs[0]), device.As[T](ins[0])
 		labels, err := labels(ins[1], c)
@@ -200,7 +200,8 @@ func crossEntropyGradBody[T vec.Float](i kernels.CrossEntropyGrad, in []kernels.
 		}
 		scale := float64(device.As[T](ins[2])[0]) / float64(labels.len())
 		for r := range labels.len() {
-			row, g := logits[r*c:(r+1)*c], gx[r*c:(r+1)*c]
+			row, g := logits[r*width:][:c], gx[r*width:][:c]
+			clear(gx[r*width+c : (r+1)*width])
 			s := v.ExpSum(g, row, v.Max(row))
 			label := labels.at(r)
 			p := float64(g[label]) / s

@@ -71,12 +71,8 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	}
 	m := b.images[module]
 	if m == nil {
-		text := cu.Module(module)
-		if text == nil {
-			return nil, fmt.Errorf("%w: there is no module %s", kernels.ErrNoBackend, module)
-		}
 		var err error
-		if m, err = b.gpu.Driver().Load(text); err != nil {
+		if m, err = b.load(module); err != nil {
 			return nil, fmt.Errorf("module %s: %w", module, err)
 		}
 		b.images[module] = m
@@ -87,6 +83,37 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	}
 	b.funcs[key] = f
 	return f, nil
+}
+
+// load loads a module of package cu: machine code, or where there is none for this GPU, or the
+// driver is older than that, PTX, which the driver compiles.
+func (b *backend) load(module string) (cuda.Module, error) {
+	text, d, why := cu.Module(module), b.gpu.Driver(), whyNoCubin
+	if text == nil {
+		return nil, fmt.Errorf("%w: there is no such module", kernels.ErrNoBackend)
+	}
+	var refused error
+	if cubin := Cubin(module, d.Info()); cubin != nil {
+		m, err := d.Load(cubin)
+		if err == nil {
+			b.tally.add(workModule, byCubin, "", nil)
+			return m, nil
+		}
+		refused, why = err, whyFailedCubin
+	}
+	m, err := d.Load(text)
+	if err == nil && !d.Info().Simulated {
+		b.tally.add(workModule, byPTX, why, refused)
+	}
+	return m, err
+}
+
+// Cubin is a module as machine code for a GPU; nil where there is none.
+func Cubin(module string, on cuda.Info) []byte {
+	if on.Simulated {
+		return nil
+	}
+	return cu.Cubin(module, on.Arch)
 }
 
 // Modules are the kernels that were compiled beforehand: PTX, which must not be changed, by name.

@@ -118,3 +118,12 @@ func stored(i kernels.Instr, in, out []kernels.Type) kernels.Instr {
 	}
 	return n
 }
+
+var _ kernels.Padder = (*backend)(nil)
+
+// PadsRows is [kernels.Padder]'s: the units for products read by 16 bytes. Of rows that begin
+// elsewhere cuBLASLt 13.1 multiplied the head of GPT-2 (16384 rows, 768, 50257) in 13.3 ms on an
+// H200, and of rows of 50264 in 1.8 ms.
+func (b *backend) PadsRows() bool {
+	return b.cfg.Precision != Float32 && b.gpu.Driver().Info().Arch >= tensorCores
+}

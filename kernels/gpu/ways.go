@@ -12,18 +12,21 @@ import (
 )
 
 // What is counted: products and their epilogues, when they are made ready; graphs, when they are
-// recorded.
+// recorded; modules, when they are loaded.
 const (
 	workProduct  = "product"
 	workEpilogue = "epilogue"
 	workBF16     = "bfloat16 product"
 	workGraph    = "graph"
+	workModule   = "module"
 
 	byLibrary  = "library"
 	byKernels  = "kernels"
 	byFloat32  = "float32"
 	byRecord   = "recording"
 	byLaunches = "launches"
+	byCubin    = "machine code"
+	byPTX      = "PTX"
 
 	whyNoLibrary   = "there is no library"
 	whyLacks       = "the library lacks it"
@@ -36,6 +39,8 @@ const (
 	whyNoRecording = "the driver cannot record it"
 	whyGraphMemory = "there is no memory for a graph"
 	whyGraphVain   = "its memory does not come back"
+	whyNoCubin     = "there is no machine code for the GPU"
+	whyFailedCubin = "the driver does not take the machine code"
 )
 
 var _ kernels.Surveyor = (*backend)(nil)

@@ -61,6 +61,9 @@ func (s Spec) draw() (c *Function, u *program.Unit, err error) {
 		return nil, nil, err
 	}
 	c = &Function{Name: s.Name, graph: g, backend: b, Home: HomeOf(s.Device)}
+	if c.Home.Pads {
+		g.PadRows()
+	}
 	for _, x := range s.In {
 		c.in = append(c.in, g.Input(x.Type))
 		c.Given = append(c.Given, x.Type)

@@ -11,6 +11,7 @@ type Home struct {
 	Kind    device.Kind
 	Only    *device.Accelerator
 	Narrows bool // products round what they read, so that it makes a difference what is a parameter
+	Pads    bool // products are faster with rows of an even length
 }
 
 // HomeOf is the home of programs for a device.
@@ -22,6 +23,8 @@ func HomeOf(dev device.Device) Home {
 	if c, ok := h.Only.Memory().(kernels.Computer); ok {
 		n, ok := c.Backend().(kernels.Narrower)
 		h.Narrows = ok && n.Narrows()
+		p, ok := c.Backend().(kernels.Padder)
+		h.Pads = ok && p.PadsRows()
 	}
 	return h
 }

@@ -40,9 +40,10 @@ func (c *Function) roundOnce(s *saving, factor map[*gorgonia.Node]bool) {
 }
 
 // narrow says which of the kept values are kept as bfloat16: those that [kernels.Rounding] says, of
-// who makes them and of all who read them. Results stay as they are.
+// who makes them and of all who read them, and longer rows that products alone read. Results stay
+// as they are.
 func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
-	no := map[*gorgonia.Node]bool{}
+	no, otherwise := map[*gorgonia.Node]bool{}, map[*gorgonia.Node]bool{}
 	for k := len(forward) - 1; k >= 0; k-- { // readers come after what they read
 		n := forward[k]
 		op, ok := n.Op().(*expr.Op)
@@ -50,6 +51,7 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 			continue
 		}
 		for _, x := range s.g.Operands(n) {
+			otherwise[x] = otherwise[x] || !kernels.RoundingOf(op.Instr).Factors
 			switch is := kernels.RoundingOf(op.Instr); {
 			case is.Moves:
 				no[x] = no[x] || no[n]
@@ -66,7 +68,8 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 		if !ok || no[n] || s.fixed[n] || s.g.Type(n).Dtype != device.Float32 {
 			continue
 		}
-		out[k] = op.Result == 0 && kernels.RoundingOf(op.Instr).Result
+		_, longer := op.Instr.(kernels.Pad)
+		out[k] = op.Result == 0 && kernels.RoundingOf(op.Instr).Result || longer && !otherwise[n]
 	}
 	return out
 }

@@ -19,6 +19,7 @@ type Graph struct {
 	types map[*gorgonia.Node]kernels.Type
 	args  map[*gorgonia.Node][]*gorgonia.Node
 	err   error
+	pads  bool // rows of products are made longer where that is faster; see padded.go
 
 	// aside, where it is set, takes new nodes instead of expr, without edges: Gorgonia looks
 	// through all nodes for every edge of a new one.
@@ -36,6 +37,9 @@ func NewBare(wrap func(op string, err error) error) *Graph {
 	g.aside = g.expr
 	return g
 }
+
+// PadRows has products whose rows are of an odd length be computed with longer ones.
+func (g *Graph) PadRows() { g.pads = true }
 
 // ExprGraph is g so far as a Gorgonia graph, to walk or to draw. In a function's body it is a copy,
 // with nodes of its own.
@@ -151,6 +155,11 @@ func (g *Graph) ApplyAll(i kernels.Instr, in ...*gorgonia.Node) []*gorgonia.Node
 	if err != nil {
 		g.Fail(i.String(), err)
 		return nil
+	}
+	if g.pads {
+		if y := g.padded(i, in); y != nil || g.err != nil {
+			return []*gorgonia.Node{y}
+		}
 	}
 	nodes := make([]*gorgonia.Node, len(outs))
 	for k, t := range outs {

@@ -18,6 +18,8 @@ func layout(u *Unit) bool {
 			return r.transposedProduct(op, i.In)
 		case kernels.Transpose:
 			return r.productTransposed(op, i.In[0])
+		case kernels.Slice:
+			return r.productSliced(op, i.In[0])
 		case kernels.Concat:
 			return r.joinedBefore(op, i.In)
 		case kernels.Unary:
@@ -131,6 +133,27 @@ func (r *rewriting) productTransposed(op kernels.Transpose, c Value) (Value, boo
 	perm := slices.Clone(op.Perm)
 	perm[slices.Index(perm, n-1)], perm[n-1] = n-2, n-1
 	return r.apply(kernels.Transpose{Perm: perm}, v)
+}
+
+// productSliced makes only those rows of a product that are wanted. Where rows were added to its
+// operand, for the sake of the units that multiply, they stay.
+func (r *rewriting) productSliced(op kernels.Slice, c Value) (Value, bool) {
+	p, a, ok := from[kernels.MatMul](r, c)
+	s := r.shape(c)
+	if !ok || op.Axis != len(s)-2 || len(r.shape(a)) != len(s) || !r.alone(c) {
+		return 0, false
+	}
+	if _, _, padded := from[kernels.Pad](r, a); padded {
+		return 0, false
+	}
+	if p.TransA {
+		op.Axis++
+	}
+	rows, ok := r.apply(op, a)
+	if !ok {
+		return 0, false
+	}
+	return r.apply(p, rows, r.made(c).In[1])
 }
 
 // joinedBefore joins pieces before they are reshaped, where their axis is several axes then.

@@ -132,13 +132,17 @@ func kernelModule(file string) string {
 
 var target = regexp.MustCompile(`\.target sm_(\d+)`)
 
-// timeLoading times the loading of each module that is for such a GPU.
+// timeLoading times the loading of each module that is for such a GPU: of machine code where there
+// is some, as programs do.
 func (r *GPU) timeLoading(d cuda.Driver, next func(what string)) {
 	for name, text := range gpu.Modules() {
 		if m := target.FindSubmatch(text); m != nil {
 			if arch, _ := strconv.Atoi(string(m[1])); arch > d.Info().Arch {
 				continue // nobody asks for it there
 			}
+		}
+		if cubin := gpu.Cubin(name, d.Info()); cubin != nil {
+			text = cubin
 		}
 		next("loading the kernels of " + name)
 		began := time.Now()

@@ -37,7 +37,7 @@ func TestEverySourceHasItsPTXInItsArchiveAndNothingElseDoes(t *testing.T) {
 	require.Nil(t, Module("none"))
 	paths, err := filepath.Glob("*.zip")
 	require.NoError(t, err)
-	require.Len(t, paths, len(want))
+	require.Len(t, paths, len(want)+len(Archs()))
 	for archive, names := range want {
 		b, err := os.ReadFile(archive)
 		require.NoError(t, err)
@@ -49,6 +49,27 @@ func TestEverySourceHasItsPTXInItsArchiveAndNothingElseDoes(t *testing.T) {
 			require.Contains(t, string(files[name]), "\n.target sm_"+strings.TrimSuffix(strings.TrimPrefix(archive, "compute_"), ".zip"))
 		}
 	}
+}
+
+func TestEveryModuleHasACubinOfItsPTXForEachGPUOfAGenerationAndForNoOther(t *testing.T) {
+	for arch, from := range map[int]int{75: 0, 80: 80, 86: 80, 89: 80, 90: 90, 100: 0, 120: 0} {
+		for name := range Modules() {
+			cubin := Cubin(name, arch)
+			if from == 0 {
+				require.Nil(t, cubin)
+				continue
+			}
+			require.Equal(t, "\x7fELF", string(cubin[:4]))
+			b, err := archives.ReadFile(CubinArchive(from))
+			require.NoError(t, err)
+			files, err := Unpack(b)
+			require.NoError(t, err)
+			require.Len(t, files, 2*len(Modules()))
+			require.Equal(t, string(OfPTX(Module(name))), string(files[name+".of"]), "%s: run go run ./kernels/gpu/internal/cu/build", name)
+			require.Equal(t, files[name+".cubin"], cubin)
+		}
+	}
+	require.Nil(t, Cubin("none", 90))
 }
 
 func TestAnArchiveIsTheSameForTheSameFilesAndIsReadWholeOrNotAtAll(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package cu holds kernels in CUDA C++ (*.cu) and the PTX that NVRTC 11.8 makes of them for compute
-// capability 7.5 (8.0 where a kernel needs it): an archive for each (*.zip), which programs embed.
-// After a change of a source, `go run ./kernels/gpu/internal/cu/build` makes the PTX anew; -check
-// compares. The PTX's first line is a hash of what it was made of, which a test compares where
+// capability 7.5 (8.0 where a kernel needs it), and what ptxas 12.9 makes of that for GPUs of two
+// generations: an archive for each (*.zip), which programs embed. After a change of a source, `go
+// run ./kernels/gpu/internal/cu/build` makes them anew; -check compares. The PTX's first line is a hash of what it was made of, which a test compares where
 // there is no NVRTC. What a source wants NVRTC to be told, it says in lines that begin with "//
 // nvrtc: ".
 //

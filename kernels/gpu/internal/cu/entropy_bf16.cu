@@ -60,7 +60,7 @@ template <class X> struct Eight {
 	}
 };
 
-// Row is a group's row of n numbers, with their maximum and sum: `lead` numbers, eights, and what is left. Where `keep` says that there is shared memory
+// Row is a group's row of n numbers, `apart` from the one before, with their maximum and sum: `lead` numbers, eights, and what is left. Where `keep` says that there is shared memory
 // for the eights, they are read once.
 template <class X> struct Row {
 	static constexpr int Words = Eight<X>::Words;
@@ -72,8 +72,8 @@ template <class X> struct Row {
 	Online o;
 
 	// All threads of the block make one.
-	Row(const Group& g, const X* all, u64 row, u32 rows, u32 n, bool keep) : g(g), x(all + row * n), mine(row < rows), keep(keep), o(Online::none()) {
-		lead = min(n, (u32)(-(row * n) % 8)), eights = (n - lead) / 8, ends = n - eights * 8;
+	Row(const Group& g, const X* all, u64 row, u32 rows, u32 n, u32 apart, bool keep) : g(g), x(all + row * apart), mine(row < rows), keep(keep), o(Online::none()) {
+		lead = min(n, (u32)(-(row * apart) % 8)), eights = (n - lead) / 8, ends = n - eights * 8;
 		kept = shared<uint4>() + g.slot * (n / 8) * Words;
 		atEnds([&](u32 c) {
 			float v = this->x[c];
@@ -152,36 +152,37 @@ template <class X> struct Row {
 };
 
 // entropy gives each row's loss, NaN for a label that is not there.
-template <class X> void entropy(float* losses, const X* x, const Ids& labels, u32 rows, u32 n, u32 lanes, const Fault& fault) {
+template <class X> void entropy(float* losses, const X* x, const Ids& labels, u32 rows, u32 n, u32 apart, u32 lanes, const Fault& fault) {
 	Group g(lanes);
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
-	Row<X> row(g, x, r, rows, n, false);
+	Row<X> row(g, x, r, rows, n, apart, false);
 	if (!row.mine || g.rank != 0) return;
 	losses[r] = fault.index(labels, r, rows, n) ? row.o.log() + (row.o.max - row.x[labels[r]]) : NAN;
 }
 
 // entropyGrad fills gx, which may be x where both are of one type.
 template <class X, class Y>
-void entropyGrad(Y* gx, const X* x, const Ids& labels, const float* gy, u32 rows, u32 n, u32 lanes, u32 keep, const Fault& fault) {
+void entropyGrad(Y* gx, const X* x, const Ids& labels, const float* gy, u32 rows, u32 n, u32 apart, u32 lanes, u32 keep, const Fault& fault) {
 	Group g(lanes);
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
-	Row<X> row(g, x, r, rows, n, keep);
+	Row<X> row(g, x, r, rows, n, apart, keep);
 	if (!row.mine) return;
 	if (g.rank == 0) fault.index(labels, r, rows, n);
 	i64 label = labels[r];
-	row.write(gx + r * n, label >= 0 && label < n ? *gy / rows : NAN, label);
+	row.write(gx + r * apart, label >= 0 && label < n ? *gy / rows : NAN, label);
+	for (u32 c = n + g.rank; c < apart; c += g.size) gx[r * apart + c] = 0.0f;
 }
 
-GLOBAL(512, 2) entropy_b(float* losses, const Bf16* x, const void* labels, u32 wide, u32 rows, u32 n, u32 lanes, u64* record, u64 code) {
-	entropy(losses, x, Ids{labels, wide != 0}, rows, n, lanes, Fault{record, code});
+GLOBAL(512, 2) entropy_b(float* losses, const Bf16* x, const void* labels, u32 wide, u32 rows, u32 n, u32 apart, u32 lanes, u64* record, u64 code) {
+	entropy(losses, x, Ids{labels, wide != 0}, rows, n, apart, lanes, Fault{record, code});
 }
 
 GLOBAL(1024) entropy_mean_b(float* mean, const float* losses, u32 rows) { meanOf(mean, losses, rows); }
 
 // Names end in what the logits and the gradient are.
 #define GRAD(X, Y, end) \
-	GLOBAL(512, 2) entropy_grad_##end(Y* gx, const X* x, const void* labels, const float* gy, u32 wide, u32 rows, u32 n, u32 lanes, u32 keep, u64* record, u64 code) { \
-		entropyGrad(gx, x, Ids{labels, wide != 0}, gy, rows, n, lanes, keep, Fault{record, code}); \
+	GLOBAL(512, 2) entropy_grad_##end(Y* gx, const X* x, const void* labels, const float* gy, u32 wide, u32 rows, u32 n, u32 apart, u32 lanes, u32 keep, u64* record, u64 code) { \
+		entropyGrad(gx, x, Ids{labels, wide != 0}, gy, rows, n, apart, lanes, keep, Fault{record, code}); \
 	}
 GRAD(Bf16, Bf16, bb)
 GRAD(Bf16, float, bf)

@@ -51,8 +51,9 @@ template <class T, int V> struct Row {
 	Online<A> o;
 
 	// All threads of the block make one.
-	Row(const Group& g, const T* x, u64 row, u32 rows, u32 n, bool keep, bool plain)
-		: g(g), x(x + row * n), kept(shared<A>() + g.slot * n), n(n), mine(row < rows), keep(keep), o(Online<A>::none()) {
+	// Rows lie `apart` from one another.
+	Row(const Group& g, const T* x, u64 row, u32 rows, u32 n, u32 apart, bool keep, bool plain)
+		: g(g), x(x + row * apart), kept(shared<A>() + g.slot * n), n(n), mine(row < rows), keep(keep), o(Online<A>::none()) {
 		if (keep) {
 			exact(plain);
 			return;
@@ -101,7 +102,7 @@ template <class T, int V> struct Row {
 template <class T, int V> void softmaxRow(T* y, const T* x, u32 rows, u32 n, const Group& g, bool log, bool keep) {
 	typedef Acc<T> A;
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
-	Row<T, V> row(g, x, r, rows, n, keep, log);
+	Row<T, V> row(g, x, r, rows, n, n, keep, log);
 	A max = row.o.max, s = log ? ::log(row.o.sum) : 1 / row.o.sum;
 	row.write(y + r * n, [&](A v, u32) { return log ? v - max - s : (keep ? v : exp(v - max)) * s; });
 }
@@ -219,39 +220,40 @@ template <class T> void softmaxGradStrided(T* gx, const T* y, const T* gy, u32 n
 }
 
 // entropy gives each row's loss, NaN for a label that is not there.
-template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 lanes, Fault fault) {
+template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 apart, u32 lanes, Fault fault) {
 	typedef Acc<T> A;
 	Group g(lanes);
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
 	Online<A> o;
-	if (inPacks<T>(n)) {
-		o = Row<T, Wide<T>>(g, x, r, rows, n, false, true).o;
+	if (inPacks<T>(n) && inPacks<T>(apart)) {
+		o = Row<T, Wide<T>>(g, x, r, rows, n, apart, false, true).o;
 	} else {
-		o = Row<T, 1>(g, x, r, rows, n, false, true).o;
+		o = Row<T, 1>(g, x, r, rows, n, apart, false, true).o;
 	}
 	Ids ids = {labels, wide != 0};
-	if (r < rows && g.rank == 0) losses[r] = fault.index(ids, r, rows, n) ? log(o.sum) + (o.max - x[r * n + ids[r]]) : A(NAN);
+	if (r < rows && g.rank == 0) losses[r] = fault.index(ids, r, rows, n) ? log(o.sum) + (o.max - x[r * apart + ids[r]]) : A(NAN);
 }
 
-template <class T, int V> void entropyGradRow(T* gx, const T* x, const Ids& labels, const T* gy, u32 rows, u32 n, const Group& g, bool keep, const Fault& fault) {
+template <class T, int V> void entropyGradRow(T* gx, const T* x, const Ids& labels, const T* gy, u32 rows, u32 n, u32 apart, const Group& g, bool keep, const Fault& fault) {
 	typedef Acc<T> A;
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
-	Row<T, V> row(g, x, r, rows, n, keep, false);
+	Row<T, V> row(g, x, r, rows, n, apart, keep, false);
 	if (!row.mine) return;
 	if (g.rank == 0) fault.index(labels, r, rows, n);
 	i64 label = labels[r];
 	A scale = label >= 0 && label < n ? *gy / rows : A(NAN), max = row.o.max, s = 1 / row.o.sum;
-	row.write(gx + r * n, [&](A v, u32 c) { return ((keep ? v : exp(v - max)) * s - (c == label ? 1 : 0)) * scale; });
+	row.write(gx + r * apart, [&](A v, u32 c) { return ((keep ? v : exp(v - max)) * s - (c == label ? 1 : 0)) * scale; });
+	for (u32 c = n + g.rank; c < apart; c += g.size) gx[r * apart + c] = 0;
 }
 
 template <class T>
-void entropyGrad(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 lanes, u32 keep, Fault fault) {
+void entropyGrad(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 apart, u32 lanes, u32 keep, Fault fault) {
 	Group g(lanes);
 	Ids ids = {labels, wide != 0};
-	if (inPacks<T>(n)) {
-		entropyGradRow<T, Wide<T>>(gx, x, ids, gy, rows, n, g, keep, fault);
+	if (inPacks<T>(n) && inPacks<T>(apart)) {
+		entropyGradRow<T, Wide<T>>(gx, x, ids, gy, rows, n, apart, g, keep, fault);
 	} else {
-		entropyGradRow<T, 1>(gx, x, ids, gy, rows, n, g, keep, fault);
+		entropyGradRow<T, 1>(gx, x, ids, gy, rows, n, apart, g, keep, fault);
 	}
 }
 
@@ -266,11 +268,11 @@ void entropyGrad(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u
 	GLOBAL(256) softmax_grad_strided_##end(T* gx, const T* y, const T* gy, u32 n, u32 inner, u32 width, u32 tiles, u32 log) { \
 		softmaxGradStrided(gx, y, gy, n, inner, width, tiles, log); \
 	} \
-	GLOBAL(1024) entropy_##end(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 lanes, u64* record, u64 code) { \
-		entropy(losses, x, labels, wide, rows, n, lanes, Fault{record, code}); \
+	GLOBAL(1024) entropy_##end(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 apart, u32 lanes, u64* record, u64 code) { \
+		entropy(losses, x, labels, wide, rows, n, apart, lanes, Fault{record, code}); \
 	} \
 	GLOBAL(1024) entropy_mean_##end(T* mean, const Acc<T>* losses, u32 rows) { meanOf(mean, losses, rows); } \
-	GLOBAL(1024) entropy_grad_##end(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 lanes, u32 keep, u64* record, u64 code) { \
-		entropyGrad(gx, x, labels, gy, wide, rows, n, lanes, keep, Fault{record, code}); \
+	GLOBAL(1024) entropy_grad_##end(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 apart, u32 lanes, u32 keep, u64* record, u64 code) { \
+		entropyGrad(gx, x, labels, gy, wide, rows, n, apart, lanes, keep, Fault{record, code}); \
 	}
 BOTH(KERNELS)

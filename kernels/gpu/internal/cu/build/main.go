@@ -1,9 +1,9 @@
 //go:build (darwin || freebsd || linux) && (amd64 || arm64)
 
-// Command build compiles the CUDA sources of package cu to archives of PTX, and those of tests
-// (testdata) to files beside them, by NVRTC 11.8. With -check it compares instead. The PTX is
-// committed, so that nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA
-// driver.
+// Command build compiles the CUDA sources of package cu to archives of PTX, by NVRTC 11.8, and that
+// to archives of cubins, by ptxas 12.9. Of those of tests (testdata) it writes PTX to files beside
+// them. With -check it compares instead. All is committed, so that nobody who builds or runs Weft
+// needs a toolkit. It needs no GPU and no CUDA driver.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,14 +23,15 @@ func main() {
 	dirs := flag.String("dirs", "kernels/gpu/internal/cu,internal/ptx/testdata,internal/cudatest/testdata", "where the sources lie, with the headers that they include")
 	check := flag.Bool("check", false, "write nothing; fail where the PTX of a source is not what is committed")
 	lib := flag.String("nvrtc", os.Getenv("WEFT_NVRTC"), "path of libnvrtc.so.11.2; without it, it is looked for (also $WEFT_NVRTC)")
+	ptxas := flag.String("ptxas", os.Getenv("WEFT_PTXAS"), "path of ptxas 12.9; without it, it is looked for in PATH (also $WEFT_PTXAS)")
 	flag.Parse()
-	if err := run(strings.Split(*dirs, ","), *lib, *check); err != nil {
+	if err := run(strings.Split(*dirs, ","), *lib, *ptxas, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dirs []string, lib string, check bool) error {
+func run(dirs []string, lib, ptxas string, check bool) error {
 	sources := map[string][]string{}
 	for _, dir := range dirs {
 		found, err := filepath.Glob(filepath.Join(dir, "*.cu"))
@@ -45,18 +47,22 @@ func run(dirs []string, lib string, check bool) error {
 	if err != nil {
 		return err
 	}
+	a, err := openPTXAS(ptxas)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, dir := range dirs {
-		errs = append(errs, build(c, sources[dir], filepath.Base(dir) != "testdata", check))
+		errs = append(errs, build(c, a, sources[dir], filepath.Base(dir) != "testdata", check))
 	}
 	return errors.Join(errs...)
 }
 
 // build compiles the sources of a folder, and writes or compares: their archives, or a file beside
 // each.
-func build(c *compiler, sources []string, archived, check bool) error {
+func build(c *compiler, a *assembler, sources []string, archived, check bool) error {
 	var errs []error
-	archives := map[string]map[string][]byte{}
+	archives, all := map[string]map[string][]byte{}, map[string][]byte{}
 	for _, path := range sources {
 		archive, ptx, err := compile(c, path)
 		to := strings.TrimSuffix(path, ".cu") + ".ptx"
@@ -73,10 +79,18 @@ func build(c *compiler, sources []string, archived, check bool) error {
 				archives[archive] = map[string][]byte{}
 			}
 			archives[archive][filepath.Base(to)] = ptx
+			all[strings.TrimSuffix(filepath.Base(path), ".cu")] = ptx
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	if archived {
+		cubins, err := a.cubins(filepath.Dir(sources[0]), all)
+		if err != nil {
+			return err
+		}
+		maps.Copy(archives, cubins)
 	}
 	for path, files := range archives {
 		if check {
@@ -137,7 +151,7 @@ func checkArchive(path string, files map[string][]byte) error {
 
 func compare(name string, was, is []byte) error {
 	if !bytes.Equal(was, is) {
-		return fmt.Errorf("%s is not what NVRTC makes of its source; run go run ./kernels/gpu/internal/cu/build", name)
+		return fmt.Errorf("%s is not what its source gives; run go run ./kernels/gpu/internal/cu/build", name)
 	}
 	return nil
 }

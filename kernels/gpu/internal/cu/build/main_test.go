@@ -14,15 +14,39 @@ func TestWithoutNVRTCTheErrorSaysWhatToInstall(t *testing.T) {
 	lib := filepath.Join(t.TempDir(), soname)
 	require.NoError(t, os.WriteFile(lib, []byte("no library"), 0o600))
 	for _, path := range []string{lib, lib + ".gone"} {
-		err := run([]string{".."}, path, true)
+		err := run([]string{".."}, path, "", true)
 		require.ErrorContains(t, err, path)
 		require.ErrorContains(t, err, "nvidia-cuda-nvrtc-cu11==11.8.89")
 		require.ErrorContains(t, err, "libnvrtc11.2")
 	}
 }
 
+func TestAnotherAssemblerIsRefusedAndTheErrorSaysWhatToInstall(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "ptxas")
+	require.NoError(t, os.WriteFile(other, []byte("#!/bin/sh\necho V11.8.89\n"), 0o700))
+	for _, path := range []string{other, other + ".gone"} {
+		_, err := openPTXAS(path)
+		require.ErrorContains(t, err, path+" is not ptxas V12.9.86")
+		require.ErrorContains(t, err, "nvidia-cuda-nvcc-cu12==12.9.86")
+	}
+}
+
+func TestAKernelThatLacksRegistersIsRefusedButInFloat64(t *testing.T) {
+	for name, refused := range map[string]bool{"product_f64": false, "product_f32": true} {
+		fake := filepath.Join(t.TempDir(), "ptxas")
+		said := "ptxas info    : Function properties for " + name + "\n    64 bytes stack frame, 33 bytes spill stores, 9 bytes spill loads"
+		require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\ntouch $4\necho '"+said+"'\n"), 0o700))
+		_, err := (&assembler{fake}).assemble("gemm", nil, 90)
+		if refused {
+			require.ErrorContains(t, err, "gemm for sm_90: product_f32 spills 33 bytes")
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
 func TestAFolderWithoutSourcesIsRefused(t *testing.T) {
-	require.ErrorContains(t, run([]string{"..", t.TempDir()}, "", true), "has no *.cu")
+	require.ErrorContains(t, run([]string{"..", t.TempDir()}, "", "", true), "has no *.cu")
 }
 
 func TestWhatNamesTheCompilersBuildIsLeftOut(t *testing.T) {

@@ -1,0 +1,48 @@
+package cu
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+)
+
+// Archs are the compute capabilities for which there are cubins: machine code, which a driver need
+// not compile. Each runs on GPUs of the same generation, from that one on.
+func Archs() []int { return []int{80, 90} }
+
+// CubinArchive is the name of the archive of the cubins for a compute capability.
+func CubinArchive(arch int) string { return fmt.Sprintf("sm_%d.zip", arch) }
+
+// Cubin is a module as machine code for a GPU of some compute capability; nil where there is none
+// for it, or none that was made of the module's PTX.
+func Cubin(name string, arch int) []byte {
+	for _, a := range slices.Backward(Archs()) {
+		if arch/10 != a/10 || arch < a {
+			continue
+		}
+		b, err := archives.ReadFile(CubinArchive(a))
+		if err != nil {
+			return nil
+		}
+		z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			return nil
+		}
+		of, err := readEntry(z, name+".of")
+		if err != nil || !bytes.Equal(of, OfPTX(Module(name))) {
+			return nil
+		}
+		cubin, err := readEntry(z, name+".cubin")
+		if err != nil {
+			return nil
+		}
+		return cubin
+	}
+	return nil
+}
+
+// OfPTX is what an archive has beside a cubin: it tells of what PTX that was made, also where there
+// is no compiler.
+func OfPTX(ptx []byte) []byte { return fmt.Appendf(nil, "%x", sha256.Sum256(ptx)) }
