@@ -150,6 +150,8 @@ def trained(b, case, make, inner=1, figures=lambda ms: {}):
         def run():
             torch.manual_seed(0)
             torch.compiler.reset()
+            if b.cuda:
+                torch.cuda.reset_peak_memory_stats()
             loss, opt = make()
             if how:
                 loss = torch.compile(loss, mode=how)
@@ -162,7 +164,8 @@ def trained(b, case, make, inner=1, figures=lambda ms: {}):
                 opt.step()
 
             ms = b.median_ms(step, inner)
-            return {"ms": ms, **figures(ms)}
+            held = {"held_gib": torch.cuda.max_memory_allocated() / 2**30} if b.cuda else {}
+            return {"ms": ms, **figures(ms), **held}
 
         b.tell(case, run, mode=mode)
 

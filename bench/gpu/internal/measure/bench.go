@@ -32,6 +32,7 @@ type line struct {
 	OfOne      float64  `json:"of_one_process,omitempty"` // share of the speed of one process
 	TFlops     float64  `json:"tflops,omitempty"`
 	TokensPerS float64  `json:"tokens_per_s,omitempty"`
+	HeldGiB    float64  `json:"held_gib,omitempty"` // of the GPU's memory, in the end
 	HostUS     float64  `json:"host_us,omitempty"`  // of Go's time
 	Library    string   `json:"cublaslt,omitempty"` // where it is and its version, or why there is none
 	Off        *float64 `json:"off,omitempty"`      // by how much losses differ from the right ones, as a share

@@ -73,6 +73,8 @@ func (b *bench) trained(l line, p gpu.Precision, m model, inner int, more func(*
 			if err == nil && more != nil {
 				more(l)
 			}
+			held := dev.Stats()
+			l.HeldGiB = float64(held.LiveBytes+held.PooledBytes) / (1 << 30)
 			if err == nil { // a bad index, or a lost device
 				_, err = step(true)
 			}

@@ -14,6 +14,7 @@ type row struct {
 	subject, mode string // the subject is the case and its op
 	ms            []float64
 	more          string // of its last line
+	held          float64
 	failed        bool
 }
 
@@ -38,7 +39,8 @@ func benchTable(steps []Outcome) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("\n## How fast?\n\nTimes are milliseconds, medians over all rounds; – is one that was not taken. Above 1, PyTorch : Weft says that Weft is faster.\n\n")
+	b.WriteString("\n## How fast?\n\nTimes are milliseconds, medians over all rounds; – is one that was not taken. Above 1, PyTorch : Weft says that Weft is faster. " +
+		"GiB are those of the GPU's memory: of Weft what it holds in the end, with what it keeps for reuse, of PyTorch the most that tensors had.\n\n")
 	b.WriteString(explained(slices.Concat(ours, theirs)))
 	b.WriteString("\n| benchmark | Weft, ms | PyTorch's best, ms | PyTorch : Weft | all of PyTorch's, ms | |\n| --- | --- | --- | --- | --- | --- |\n")
 	used := map[*row]bool{}
@@ -98,6 +100,9 @@ func variants(rows []*row) string {
 	var out []string
 	for _, r := range rows {
 		text := strings.TrimSpace(r.mode + " " + r.number())
+		if r.held > 0 {
+			text += fmt.Sprintf(" (%.3g GiB)", r.held)
+		}
 		if r.failed {
 			text += " " + r.more
 		}
@@ -130,6 +135,7 @@ func rowsOf(steps []Outcome, aside bool) (rows []*row) {
 			rows[at].ms = append(rows[at].ms, ms)
 		}
 		rows[at].more, rows[at].failed = figures(l), l["error"] != nil
+		rows[at].held, _ = l["held_gib"].(float64)
 	}
 	return rows
 }
