@@ -72,7 +72,7 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	m := b.images[module]
 	if m == nil {
 		var err error
-		if m, err = b.load(module); err != nil {
+		if m, err = b.image(module); err != nil {
 			return nil, fmt.Errorf("module %s: %w", module, err)
 		}
 		b.images[module] = m
@@ -85,35 +85,36 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	return f, nil
 }
 
-// load loads a module of package cu: machine code, or where there is none for this GPU, or the
-// driver is older than that, PTX, which the driver compiles.
-func (b *backend) load(module string) (cuda.Module, error) {
-	text, d, why := cu.Module(module), b.gpu.Driver(), whyNoCubin
-	if text == nil {
-		return nil, fmt.Errorf("%w: there is no such module", kernels.ErrNoBackend)
-	}
-	var refused error
-	if cubin := Cubin(module, d.Info()); cubin != nil {
-		m, err := d.Load(cubin)
-		if err == nil {
-			b.tally.add(workModule, byCubin, "", nil)
-			return m, nil
-		}
-		refused, why = err, whyFailedCubin
-	}
-	m, err := d.Load(text)
-	if err == nil && !d.Info().Simulated {
-		b.tally.add(workModule, byPTX, why, refused)
+// image is Load, which is counted.
+func (b *backend) image(module string) (cuda.Module, error) {
+	d := b.gpu.Driver()
+	m, compiled, refused, err := Load(d, module)
+	switch {
+	case err != nil || d.Info().Simulated:
+	case !compiled:
+		b.tally.add(workModule, byCubin, "", nil)
+	case refused != nil:
+		b.tally.add(workModule, byPTX, whyFailedCubin, refused)
+	default:
+		b.tally.add(workModule, byPTX, whyNoCubin, nil)
 	}
 	return m, err
 }
 
-// Cubin is a module as machine code for a GPU; nil where there is none.
-func Cubin(module string, on cuda.Info) []byte {
-	if on.Simulated {
-		return nil
+// Load loads one of [Modules]: machine code or, where there is none for this GPU, or the driver
+// does not take it, PTX, which the driver compiles then. refused is why it took no machine code.
+func Load(d cuda.Driver, module string) (m cuda.Module, compiled bool, refused, err error) {
+	text := cu.Module(module)
+	if text == nil {
+		return nil, false, nil, fmt.Errorf("%w: there is no such module", kernels.ErrNoBackend)
 	}
-	return cu.Cubin(module, on.Arch)
+	if cubin := cu.Cubin(module, d.Info().Arch); cubin != nil && !d.Info().Simulated {
+		if m, refused = d.Load(cubin); refused == nil {
+			return m, false, nil, nil
+		}
+	}
+	m, err = d.Load(text)
+	return m, true, refused, err
 }
 
 // Modules are the kernels that were compiled beforehand: PTX, which must not be changed, by name.

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -60,6 +61,36 @@ func TestWhatDoesNotGoToTheLibraryIsCountedWithTheReason(t *testing.T) {
 		})
 	}
 	require.Nil(t, backends.Ways(device.Host()), "it does not count")
+}
+
+// older is a GPU whose driver takes no machine code, or none of today's.
+type older struct {
+	*ptx.Machine
+	arch int
+}
+
+func (o older) Info() cuda.Info {
+	i := o.Machine.Info()
+	i.Simulated, i.Arch = false, o.arch
+	return i
+}
+
+func (o older) Load(image []byte) (cuda.Module, error) {
+	if bytes.HasPrefix(image, []byte("\x7fELF")) {
+		return nil, &cuda.Error{Op: "cuModuleLoadDataEx", Code: 209, Err: cuda.ErrImage}
+	}
+	return o.Machine.Load(image)
+}
+
+func TestWhereTheDriverTakesNoMachineCodeItCompilesPTXWhichIsCounted(t *testing.T) {
+	for arch, want := range map[int]kernels.Way{
+		75: {Work: "module", By: "PTX", Why: whyNoCubin, Times: 1}, 120: {Work: "module", By: "PTX", Why: whyNoCubin, Times: 1},
+		90: {Work: "module", By: "PTX", Why: whyFailedCubin, Last: (&cuda.Error{Op: "cuModuleLoadDataEx", Code: 209, Err: cuda.ErrImage}).Error(), Times: 1},
+	} {
+		d, r := on(t, older{ptx.New(ptx.Config{}), arch}), rand.New(rand.NewPCG(5, 10))
+		kerneltest.Check(t, d, kernels.Softmax{Axis: 1}, drawn(r, device.Float32, 3, 5))
+		require.Equal(t, []kernels.Way{want}, backends.Ways(d))
+	}
 }
 
 func TestAnErrorOfTheLibraryThatKernelsWouldMeetTooIsNotPassedOver(t *testing.T) {

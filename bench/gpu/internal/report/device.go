@@ -132,8 +132,7 @@ func kernelModule(file string) string {
 
 var target = regexp.MustCompile(`\.target sm_(\d+)`)
 
-// timeLoading times the loading of each module that is for such a GPU: of machine code where there
-// is some, as programs do.
+// timeLoading times the loading of each module that is for such a GPU, as programs load them.
 func (r *GPU) timeLoading(d cuda.Driver, next func(what string)) {
 	for name, text := range gpu.Modules() {
 		if m := target.FindSubmatch(text); m != nil {
@@ -141,12 +140,9 @@ func (r *GPU) timeLoading(d cuda.Driver, next func(what string)) {
 				continue // nobody asks for it there
 			}
 		}
-		if cubin := gpu.Cubin(name, d.Info()); cubin != nil {
-			text = cubin
-		}
 		next("loading the kernels of " + name)
 		began := time.Now()
-		m, err := d.Load(text)
+		m, _, _, err := gpu.Load(d, name)
 		r.LoadMS[name] = float64(time.Since(began).Microseconds()) / 1e3
 		if err == nil {
 			err = m.Unload()

@@ -27,7 +27,7 @@ func openPTXAS(path string) (*assembler, error) {
 	if path == "" {
 		path = "ptxas"
 	}
-	said, err := exec.Command(path, "--version").Output()
+	said, err := exec.Command(path, "--version").Output() //nolint:gosec // the developer names it
 	if err != nil || !bytes.Contains(said, []byte(ptxasVersion)) {
 		return nil, fmt.Errorf("%s is not ptxas %s (%w): pip install nvidia-cuda-nvcc-cu12==12.9.86, and name its bin/ptxas by -ptxas or $WEFT_PTXAS",
 			path, ptxasVersion, errors.Join(err, errors.New(strings.TrimSpace(string(said)))))
@@ -72,7 +72,7 @@ func (a *assembler) assemble(name string, ptx []byte, arch int) ([]byte, error) 
 	if err := os.WriteFile(in, ptx, 0o600); err != nil {
 		return nil, err
 	}
-	said, err := exec.Command(a.path, "-v", fmt.Sprintf("-arch=sm_%d", arch), "-o", out, in).CombinedOutput()
+	said, err := exec.Command(a.path, "-v", fmt.Sprintf("-arch=sm_%d", arch), "-o", out, in).CombinedOutput() //nolint:gosec // likewise
 	if err != nil {
 		return nil, fmt.Errorf("%s for sm_%d: %w: %s", name, arch, err, said)
 	}
