@@ -20,6 +20,11 @@ import (
 //
 // They go by way of the host, unless the group was offered another way: see [Way].
 func (g *Group) AllReduceBuffers(c context.Context, op Op, d device.Dtype, bufs ...*device.Buffer) *rpc.Future[[]*device.Buffer] {
+	if err := there(g); err != nil {
+		p := rpc.NewPromise[[]*device.Buffer]("AllReduce of buffers in no group")
+		_ = p.Fail(fmt.Errorf("collective: AllReduce of buffers: %w", err)) // it is resolved here alone
+		return p.Future()
+	}
 	scope, _ := c.Value(scopeKey{}).(string)
 	at := place{what: fmt.Sprintf("buffers of %v", d), line: g.known.line()}
 	g.mu.Lock()

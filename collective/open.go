@@ -35,7 +35,11 @@ type hello struct {
 // Open themselves, of another group, Open returns without them. The first operation waits for them
 // then, and Open's deadline still bounds their coming: a group that has not come together ends.
 func Open(c context.Context, w *rpc.Worker, name string, members ...string) (*Group, error) {
-	g, err := open(c, w, name, members)
+	err := startable(w, name)
+	var g *Group
+	if err == nil {
+		g, err = open(c, w, name, members)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("collective: open group %q: %w", name, err)
 	}
@@ -63,6 +67,17 @@ func open(c context.Context, w *rpc.Worker, name string, names []string) (*Group
 		return nil, err
 	}
 	return g, nil
+}
+
+// startable says what is wrong with a worker that is to be in a group of that name.
+func startable(w *rpc.Worker, name string) error {
+	switch {
+	case w == nil:
+		return fmt.Errorf("%w: no worker", ErrArguments)
+	case name == "":
+		return fmt.Errorf("%w: a group without a name", ErrArguments)
+	}
+	return nil
 }
 
 // comeTogether has the members meet, beside what goes on, and tells how that ended. c's deadline
@@ -273,6 +288,9 @@ type seat struct {
 // those are equal, of their ranks. All members call it; who gives a color below 0 gets no group.
 // The groups live on when this one ends.
 func (g *Group) Split(c context.Context, color, key int) (*Group, error) {
+	if err := there(g); err != nil {
+		return nil, fmt.Errorf("collective: split: %w", err)
+	}
 	sub, err := g.split(c, color, key)
 	if err != nil {
 		return nil, fmt.Errorf("collective: split group %q: %w", g.name, err)
@@ -321,6 +339,9 @@ func (g *Group) split(c context.Context, color, key int) (*Group, error) {
 // the last members span only the hosts that have so many; compare the sizes where each has to span
 // all. Members whose hosts have no name count as on one host. All members call it.
 func (g *Group) Hosts(c context.Context) (within, across *Group, err error) {
+	if err := there(g); err != nil {
+		return nil, nil, fmt.Errorf("collective: hosts: %w", err)
+	}
 	if err := g.whole(c); err != nil {
 		return nil, nil, fmt.Errorf("collective: hosts of group %q: %w", g.name, err)
 	}

@@ -579,3 +579,24 @@ func TestALostMemberEndsTheCommunicatorOfTheOthersWithItsName(t *testing.T) {
 	}
 	require.Error(t, gs[0].Err())
 }
+
+func TestWhoGivesNoGroupOrNoGPUGetsAnErrorAndTheOthersHearOfIt(t *testing.T) {
+	j := start(t, 2, 22304)
+	_, err := gpus.Open(t.Context(), nil, j.devices[0], gpus.Config{})
+	require.ErrorIs(t, err, collective.ErrArguments)
+	_, err = gpus.Attach(t.Context(), nil, j.devices[0], gpus.Config{})
+	require.ErrorIs(t, err, collective.ErrArguments)
+	gs := j.group(t, "g", j.ranks())
+	errs := all(j.ranks(), func(r int) error {
+		d := j.devices[r]
+		if r == 1 {
+			d = nil
+		}
+		_, err := gpus.Open(t.Context(), gs[r], d, gpus.Config{Library: j.l})
+		return err
+	})
+	require.ErrorIs(t, errs[1], collective.ErrArguments)
+	require.ErrorIs(t, errs[0], collective.ErrAborted)
+	require.ErrorContains(t, errs[0], "no GPU")
+	j.comms(t, gs, j.ranks(), gpus.Config{}) // and the group goes on
+}
