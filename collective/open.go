@@ -81,7 +81,7 @@ func startable(w *rpc.Worker, name string) error {
 }
 
 // comeTogether has the members meet, beside what goes on, and tells how that ended. c's deadline
-// bounds it, but not c's end.
+// bounds it, but not c's end. Where a member is lost meanwhile it ends with that.
 func (g *Group) comeTogether(c context.Context, names []string) <-chan error {
 	together, cancel := context.WithCancelCause(context.WithoutCancel(c))
 	end := func() {}
@@ -90,6 +90,15 @@ func (g *Group) comeTogether(c context.Context, names []string) <-chan error {
 	}
 	done, over := make(chan error, 1), make(chan struct{})
 	g.coming.quit = func(why error) { cancel(why); <-over }
+	events := g.w.Peers(together)
+	g.runs.Go(func() { g.watch(events) })
+	g.runs.Go(func() {
+		select {
+		case <-g.over:
+			cancel(g.Err())
+		case <-together.Done():
+		}
+	})
 	go func() {
 		defer close(over)
 		defer end()
@@ -97,6 +106,7 @@ func (g *Group) comeTogether(c context.Context, names []string) <-chan error {
 		cancel(nil)
 		if err != nil {
 			g.breakUp(err)
+			err = g.Err() // what it ended with first
 		}
 		done <- err
 	}()
@@ -334,8 +344,8 @@ func (g *Group) split(c context.Context, color, key int) (*Group, error) {
 }
 
 // Hosts makes the two levels of a group that spans hosts. within is this member's host: its members
-// by rank. across has one member of each host: those that have the same rank within theirs. Hosts
-// are in the order of their first members. Where they hold different numbers, the groups across of
+// by rank. across has one member of each host, by rank, too: those that have the same rank within
+// theirs. Where they hold different numbers, the groups across of
 // the last members span only the hosts that have so many; compare the sizes where each has to span
 // all. Members whose hosts have no name count as on one host. All members call it.
 func (g *Group) Hosts(c context.Context) (within, across *Group, err error) {
