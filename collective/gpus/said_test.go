@@ -30,7 +30,7 @@ func FuzzAlarm(f *testing.F) {
 
 // What a member says that it calls may be anything, too.
 func FuzzCalled(f *testing.F) {
-	good := saying([]nccl.Call{{Type: nccl.Float32, Count: 3}, {Kind: nccl.Send, Peer: 1}}, "x.go:1")
+	good := saying([]nccl.Call{{Type: nccl.Float32, Count: 3}, {Kind: nccl.Send, Peer: 1}}, "x.go:1", true)
 	for _, c := range []called{good, {}, {Calls: []operation{{Kind: nccl.Recv, Peer: 7}}}, {Calls: []operation{{Kind: -1}}}} {
 		raw, err := cbor.Marshal(c)
 		require.NoError(f, err)
