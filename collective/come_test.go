@@ -293,7 +293,9 @@ func TestAMemberThatIsLostAfterAnEarlyOpenIsNamedByTheFirstOperation(t *testing.
 
 // A worker of the job may say anything of who has come.
 func FuzzWordsOfOpen(f *testing.F) {
-	token := secrettest.Token("job")
+	w, err := rpc.Join(f.Context(), rpc.Config{Store: store.NewMemory(), WorldSize: 1, Name: "worker0", Token: secrettest.Token("job")})
+	require.NoError(f, err)
+	f.Cleanup(func() { require.NoError(f, w.Close()) })
 	f.Add([]byte{}, []byte{comeAsks}, uint8(0))
 	f.Add([]byte{comeAnswers}, []byte{comeAnswers, 'x'}, uint8(1))
 	f.Add([]byte{0}, []byte{255, 1}, uint8(2))
@@ -302,9 +304,6 @@ func FuzzWordsOfOpen(f *testing.F) {
 		for r := range 3 {
 			roll.Members = append(roll.Members, ballot.Who{Name: fmt.Sprint("worker", r), Rank: r})
 		}
-		w, err := rpc.Join(t.Context(), rpc.Config{Store: store.NewMemory(), WorldSize: 1, Name: "worker0", Token: token})
-		require.NoError(t, err)
-		defer w.Close()
 		g := newGroup(w, "g", roll)
 		defer g.shut()
 		g.coming.service = "collective/come/x"

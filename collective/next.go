@@ -157,7 +157,7 @@ type vote struct {
 const maxVoters = 1 << 16
 
 func (v *vote) decode(b []byte) error {
-	if err := cbor.Unmarshal(b, v); err != nil {
+	if err := decoding().Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w: %w", rpc.ErrProtocol, err)
 	}
 	lists := [][]ballot.Who{v.Base.Members, v.Said.Lost, v.Said.New}
@@ -172,11 +172,12 @@ func (v *vote) decode(b []byte) error {
 	return nil
 }
 
-// encode is for types that have no value that cannot be encoded.
+// encode is for votes and what the store keeps of them: numbers, texts and lists of them, of which
+// there is no value that cannot be encoded.
 func encode(value any) []byte {
 	b, err := cbor.Marshal(value)
 	if err != nil {
-		panic(err)
+		panic(err) // see above
 	}
 	return b
 }

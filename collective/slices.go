@@ -205,7 +205,7 @@ func Agree[T any](c context.Context, g *Group, value T) ([]T, error) {
 	all := make([]T, g.Size())
 	err = g.bring(c, call, map[int][]byte{g.rank: raw}, func(parts []part) error {
 		for r, p := range parts {
-			if err := cbor.Unmarshal(p.mem, &all[r]); err != nil {
+			if err := decoding().Unmarshal(p.mem, &all[r]); err != nil {
 				return fmt.Errorf("%w: the value of rank %d, %s: %w", rpc.ErrProtocol, r, g.members[r].Worker, err)
 			}
 		}

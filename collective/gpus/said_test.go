@@ -61,3 +61,13 @@ func TestAnAlarmKeepsTheKindOfAnErrorAndAtMostSoManyWords(t *testing.T) {
 	}
 	require.ErrorIs(t, together([]called{{Calls: []operation{{Kind: nccl.Send, Peer: 9}}}}), rpc.ErrProtocol, "a rank that is not there")
 }
+
+func TestAnAlarmIsTextWhereverItIsCut(t *testing.T) {
+	for _, says := range []string{strings.Repeat("a", mostSaid-1) + "é", "\xff", strings.Repeat("é", mostSaid)} {
+		for _, err := range []error{errors.New(says), nccl.Failure(says, 3, says)} {
+			var a alarm
+			require.NoError(t, a.decode(alarmOf(err).encode()))
+			require.LessOrEqual(t, len(a.Says), mostSaid)
+		}
+	}
+}
