@@ -600,3 +600,37 @@ func TestWhoGivesNoGroupOrNoGPUGetsAnErrorAndTheOthersHearOfIt(t *testing.T) {
 	require.ErrorContains(t, errs[0], "no GPU")
 	j.comms(t, gs, j.ranks(), gpus.Config{}) // and the group goes on
 }
+
+func TestADeadlineOfAWaitIsTold(t *testing.T) {
+	j := start(t, 1, 23007)
+	_, ms := j.world(t)
+	c, cancel := context.WithTimeout(t.Context(), 1) // has passed
+	defer cancel()
+	require.ErrorIs(t, ms[0].Await(c, never(t)), rpc.ErrTimeout)
+	c, give := context.WithCancelCause(t.Context())
+	give(errors.New("enough"))
+	require.ErrorContains(t, ms[0].Await(c, never(t)), "enough")
+	require.NoError(t, ms[0].Err(), "a wait ends nothing")
+}
+
+func TestWhoHasGivenUpARunIsNamedOnTheOthers(t *testing.T) {
+	j := start(t, 3, 23007)
+	_, ms := j.world(t)
+	x, enough := buffers(3, 1), errors.New("enough")
+	c, give := context.WithCancelCause(t.Context())
+	go func() {
+		runtime.Gosched()
+		give(enough)
+	}()
+	errs := all([]int{0, 1}, func(r int) error { // and not 2
+		if r == 1 {
+			return ms[r].Run(t.Context(), 0, sum(x[r]))
+		}
+		return ms[r].Run(c, 0, sum(x[r]))
+	})
+	require.ErrorIs(t, errs[0], enough)
+	var e *gpus.FailedError
+	require.ErrorAs(t, errs[1], &e)
+	require.Equal(t, "worker0", e.Worker)
+	require.ErrorContains(t, e, "enough")
+}
