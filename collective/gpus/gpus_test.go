@@ -374,6 +374,17 @@ func TestALibraryThatAMemberLacksOrHasOfAnotherVersionIsToldToAll(t *testing.T) 
 	for _, err := range try(gpus.Config{Library: j.l, Poll: -1}, gpus.Config{Library: j.l}) {
 		require.ErrorContains(t, err, "expected 0 or more")
 	}
+	for _, err := range try(gpus.Config{Library: j.l, NCCL: 7}, gpus.Config{Library: j.l, NCCL: 7}) {
+		require.ErrorIs(t, err, collective.ErrArguments)
+		require.ErrorContains(t, err, "NCCL is Mode(7); expected Auto, Off or Must")
+	}
+	lends := j.devices[1]
+	j.devices[1] = gpus.Use(nil)
+	for _, err := range try(gpus.Config{Library: j.l}, gpus.Config{Library: j.l}) {
+		require.ErrorIs(t, err, gpus.ErrWithout)
+		require.ErrorContains(t, err, "the GPU's driver lends it to no other library")
+	}
+	j.devices[1] = lends
 	require.Zero(t, j.f.Calls("ncclGetUniqueId"))
 }
 
@@ -615,22 +626,31 @@ func TestADeadlineOfAWaitIsTold(t *testing.T) {
 
 func TestWhoHasGivenUpARunIsNamedOnTheOthers(t *testing.T) {
 	j := start(t, 3, 23007)
-	_, ms := j.world(t)
-	x, enough := buffers(3, 1), errors.New("enough")
-	c, give := context.WithCancelCause(t.Context())
-	go func() {
-		runtime.Gosched()
-		give(enough)
-	}()
-	errs := all([]int{0, 1}, func(r int) error { // and not 2
-		if r == 1 {
-			return ms[r].Run(t.Context(), 0, sum(x[r]))
+	gs := j.group(t, "world", j.ranks())
+	for range soak.Cases(10) {
+		ms, x := j.comms(t, gs, j.ranks(), gpus.Config{NCCL: gpus.Must}), buffers(3, 1)
+		c, give := context.WithCancelCause(t.Context())
+		enough := errors.New("enough")
+		waits := func(r int) bool {
+			all := gs[r].Trace()
+			return all[len(all)-1].State == "pending"
 		}
-		return ms[r].Run(c, 0, sum(x[r]))
-	})
-	require.ErrorIs(t, errs[0], enough)
-	var e *gpus.FailedError
-	require.ErrorAs(t, errs[1], &e)
-	require.Equal(t, "worker0", e.Worker)
-	require.ErrorContains(t, e, "enough")
+		go func() {
+			for !waits(0) || !waits(1) {
+				runtime.Gosched()
+			}
+			give(enough)
+		}()
+		errs := all([]int{0, 1}, func(r int) error { // and not 2
+			if r == 1 {
+				return ms[r].Run(t.Context(), 0, sum(x[r]))
+			}
+			return ms[r].Run(c, 0, sum(x[r]))
+		})
+		require.ErrorIs(t, errs[0], enough)
+		var e *gpus.FailedError
+		require.ErrorAs(t, errs[1], &e)
+		require.Equal(t, "worker0", e.Worker)
+		require.ErrorContains(t, e, "enough")
+	}
 }
