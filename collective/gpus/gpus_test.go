@@ -287,6 +287,17 @@ func TestMembersThatCallDifferentThingsAllHearOfItBeforeNCCLAndGoOn(t *testing.T
 			every(t, j.ranks(), func(r int) error { return ms[r].Run(t.Context(), 0, sum(x[r])) })
 		}
 	}
+	from := func(r, root int) nccl.Call {
+		return nccl.Call{Kind: nccl.Broadcast, Send: address(x[r]), Recv: address(x[r]), Count: 8, Type: nccl.Float32, Root: root}
+	}
+	for r, err := range all(j.ranks(), func(r int) error { return ms[r].Run(t.Context(), 0, from(r, r/2)) }) {
+		require.ErrorIs(t, err, collective.ErrMismatch, "roots, rank %d", r)
+	}
+	every(t, j.ranks(), func(r int) error { // a root is nothing to who has none
+		call := sum(x[r])
+		call.Root = r
+		return ms[r].Run(t.Context(), 0, call, from(r, 1))
+	})
 	require.Zero(t, j.f.Pending())
 }
 
@@ -314,6 +325,17 @@ func TestSendsNeedTheirReceives(t *testing.T) {
 	errs = all(j.ranks(), func(r int) error { return ms[r].Run(t.Context(), 0, exchange(r)[:1+min(r, 1)]...) })
 	for _, err := range errs {
 		require.ErrorIs(t, err, collective.ErrMismatch)
+	}
+	errs = all(j.ranks(), func(r int) error { // one receives what nobody sends
+		calls := []nccl.Call{sum(x[r])}
+		if r == 1 {
+			calls = append(calls, exchange(r)[1])
+		}
+		return ms[r].Run(t.Context(), 0, calls...)
+	})
+	for _, err := range errs {
+		require.ErrorIs(t, err, collective.ErrMismatch)
+		require.ErrorContains(t, err, "Recv of 2 float32 with rank 0")
 	}
 	require.Zero(t, j.f.Pending())
 }
