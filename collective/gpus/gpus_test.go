@@ -676,3 +676,13 @@ func TestWhoHasGivenUpARunIsNamedOnTheOthers(t *testing.T) {
 		require.ErrorContains(t, e, "enough")
 	}
 }
+
+func TestWhatNCCLMakesForACommunicatorThatHasEndedIsAborted(t *testing.T) {
+	j := start(t, 1, 23007)
+	id, err := j.l.NewID()
+	require.NoError(t, err)
+	comm, err := j.l.Init(t.Context(), fakenccl.GPU{Of: j.f}, 1, id, 0, nccl.Config{})
+	require.NoError(t, err)
+	gpus.TakeWhenEnded(comm)
+	require.Equal(t, 1, j.f.Calls("ncclCommAbort"))
+}
