@@ -13,11 +13,11 @@ import (
 const Anyone = postbox.Anyone
 
 // Send sends x to a member, which receives it with the same tag, of 0 and more. Messages of one tag
-// arrive in the order in which they were sent; tags do not hold one another up. A small message (16 KiB) may wait
-// at its receiver: Send returns at once, and x may be changed. Of any other, and where 4 MiB wait
-// there already, Send waits until the member receives it. So where two members send each other
-// large arrays, one of them receives first, or both send in a goroutine of their own. A member may
-// send to itself.
+// arrive in the order in which they were sent; tags do not hold one another up. A small message (16
+// KiB) may wait at its receiver: Send returns at once, and x may be changed. Of any other, and
+// where 4 MiB wait there already, Send waits until the member receives it. So where two members
+// send each other large arrays, one of them receives first, or both send in a goroutine of their
+// own. A member may send to itself.
 //
 // Send fails with a [MessageError] where the receiver expects something else and it can hear of it;
 // with a [LateError] at c's deadline; and with a [LostError] or ErrAborted where the receiver is

@@ -135,8 +135,8 @@ var encoding = sync.OnceValue(func() cbor.UserBufferEncMode {
 	return mode
 })
 
-// decoding is the mode of what members say. Text may be of any bytes, as causes, scopes and names of
-// files are.
+// decoding is the mode of what members say. Text may be of any bytes, as causes, scopes and names
+// of files are.
 var decoding = sync.OnceValue(func() cbor.DecMode {
 	mode, err := cbor.DecOptions{UTF8: cbor.UTF8DecodeInvalid}.DecMode()
 	if err != nil {

@@ -69,10 +69,10 @@ func (m *Comm) Run(c context.Context, stream uintptr, calls ...nccl.Call) error 
 // Capture is Run for a stream that this member captures into a graph, between the beginning and the
 // end of the capture: the operations are recorded, and done whenever the graph is launched. All
 // members capture them, and agree on them once, now; who runs them instead fails it on all with a
-// [MismatchError]. Of launches the members say nothing to one another: all of them launch the
-// graph as often as the others, and launches, Runs and the launches of other graphs on one GPU are in
-// one order on all members. Else GPUs wait for one another for ever, until the communicator is
-// aborted. The addresses stay valid, and the communicator open, as long as the graph is launched.
+// [MismatchError]. Of launches the members say nothing to one another: all of them launch the graph
+// as often as the others, and launches, Runs and launches of other graphs on one GPU are in one
+// order on all members. Else GPUs wait for one another for ever, until the communicator is aborted.
+// The addresses stay valid, and the communicator open, as long as the graph is launched.
 func (m *Comm) Capture(c context.Context, stream uintptr, calls ...nccl.Call) error {
 	return m.named(m.attempt(c, stream, calls, true))
 }

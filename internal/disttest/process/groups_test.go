@@ -115,8 +115,8 @@ func (p *partners) lose(victim int, signal syscall.Signal) {
 	}
 }
 
-// take takes a member away by a signal while all sum, or do something else again and again. It gives
-// how that has ended on the others.
+// take takes a member away by a signal while all sum, or do something else again and again. It
+// gives how that has ended on the others.
 func (p *partners) take(victim int, signal syscall.Signal, do string) []parted {
 	p.t.Helper()
 	ends := make([]parted, len(p.procs))

@@ -55,7 +55,7 @@ func newChannel(env lane.Env, conns []net.Conn) *channel {
 		s := &stripe{conn: conn}
 		if t, ok := conn.(*tls.Conn); ok {
 			if s.under, ok = t.NetConn().(*wide); ok {
-				s.under.hold()
+				s.under.collect()
 			}
 		}
 		h.stripes = append(h.stripes, s)

@@ -10,19 +10,19 @@ import (
 // records, which cost the system less together than one by one.
 const wideBytes = 128 << 10
 
-// wide is a connection below TLS, which reads and writes records one by one. Before hold it passes
-// them on. After it, reads take what the socket has, and writes wait for more, or for flush. Writes
-// and flush may come from several goroutines, reads from one.
+// wide is a connection below TLS, which reads and writes records one by one. Before collect it
+// passes them on. After it, reads take what the socket has, and writes wait for more, or for flush.
+// Writes and flush may come from several goroutines, reads from one.
 type wide struct {
 	net.Conn
-	in *bufio.Reader // nil before hold: who has not proved itself yet gets no memory
+	in *bufio.Reader // nil before collect: who has not proved itself yet gets no memory
 
 	mu  sync.Mutex
 	out *bufio.Writer // likewise
 }
 
-// hold is called once, while nobody reads.
-func (w *wide) hold() {
+// collect is called once, while nobody reads.
+func (w *wide) collect() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.in, w.out = bufio.NewReaderSize(w.Conn, wideBytes), bufio.NewWriterSize(w.Conn, wideBytes)

@@ -36,11 +36,11 @@ func TestRecordsGoTogetherAndAllOfThemWithTheFlush(t *testing.T) {
 		w := &wide{Conn: under}
 		_, err := w.Write([]byte("greeting"))
 		require.NoError(t, err)
-		require.Equal(t, "greeting", under.got.String(), "before hold nothing waits")
+		require.Equal(t, "greeting", under.got.String(), "before collect nothing waits")
 		var hello [8]byte
 		_, err = io.ReadFull(w, hello[:])
 		require.NoError(t, err)
-		w.hold()
+		w.collect()
 		under.writes, under.reads = 0, 0
 		sent := pattern([]int{0, 1, wideBytes - 1, wideBytes, wideBytes + 1, r.IntN(5 * wideBytes)}[r.IntN(6)])
 		for left := sent; len(left) > 0; {
@@ -68,7 +68,7 @@ func TestAReadThatIsInterruptedLosesNothing(t *testing.T) {
 	defer here.Close()
 	defer there.Close()
 	w := &wide{Conn: here}
-	w.hold()
+	w.collect()
 	require.NoError(t, w.SetReadDeadline(time.Unix(1, 0)))
 	var b [3]byte
 	_, err := w.Read(b[:])
