@@ -29,7 +29,8 @@ type hello struct {
 // in the job. Groups are told apart by name and members; a member is in one group of a name and
 // members at a time. It returns when all have come. It fails with rpc.ErrTimeout, and says who has
 // not, when c ends or its deadline passes; with ErrArguments where a name comes twice or this
-// worker is not among them; and as calls do where a worker is unknown or gone.
+// worker is not among them; with a [LostError] where a member is lost meanwhile; and as calls do
+// where a worker is unknown or gone before.
 //
 // The order in which groups are made does not matter. Where those that have not come wait in an
 // Open themselves, of another group, Open returns without them. The first operation waits for them
