@@ -28,7 +28,7 @@ func onHosts(gs []*Group, hosts ...string) {
 
 func TestEveryOperationIsItsDefinitionBitForBitAcrossHosts(t *testing.T) {
 	sizes := thresholds.Around(thresholds.Groups)
-	for k, hosts := range [][]string{{"a", "a", "b"}, {"a", "b", "a", "b", "b"}, {"a", "b", "c", "a", "", ""}} {
+	for k, hosts := range [][]string{{"a", "a", "b"}, {"a", "b", "a", "b", "b"}, {"a", "b", "c", "a", "", ""}, {"a", "b", "c", "d", "e", "a", "b"}} {
 		for _, lane := range []string{transport.LaneLocal, transport.LaneBulk} {
 			t.Run(fmt.Sprintf("%v on lane %s", hosts, lane), func(t *testing.T) {
 				gs := groups(t, onLane(t, len(hosts), lane), "g")
