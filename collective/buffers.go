@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/collective/internal/narrow"
+	"github.com/weft-project/weft/collective/internal/plan"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc"
 )
@@ -20,6 +21,11 @@ import (
 //
 // They go by way of the host, unless the group was offered another way: see [Way].
 func (g *Group) AllReduceBuffers(c context.Context, op Op, d device.Dtype, bufs ...*device.Buffer) *rpc.Future[[]*device.Buffer] {
+	if err := there(g); err != nil {
+		p := rpc.NewPromise[[]*device.Buffer]("AllReduce of buffers in no group")
+		_ = p.Fail(fmt.Errorf("collective: AllReduce of buffers: %w", err)) // it is resolved here alone
+		return p.Future()
+	}
 	scope, _ := c.Value(scopeKey{}).(string)
 	at := place{what: fmt.Sprintf("buffers of %v", d), line: g.known.line()}
 	g.mu.Lock()
@@ -130,21 +136,14 @@ func (b *bundle) reduce(c context.Context, g *Group, op Op) error {
 		g.giveUp(*placeIn(c).key, err)
 		return err
 	}
-	switch b.d {
-	case device.Float64:
-		err = AllReduce(c, g, device.As[float64](mem), op)
-	case device.Int32:
-		err = AllReduce(c, g, device.As[int32](mem), op)
-	case device.Int64:
-		err = AllReduce(c, g, device.As[int64](mem), op)
-	case device.BFloat16:
+	if b.d == device.BFloat16 {
 		r := g.narrowRun(narrow.BFloat16, op, len(mem)/2, part{mem: mem, buf: b.all}, nil)
 		err = g.do(c, r, func(parts []part) error { // whoever reads mem has, or there were no sums
 			g.copyOut(mem, parts)
 			return nil
 		})
-	default:
-		err = AllReduce(c, g, device.As[float32](mem), op)
+	} else {
+		mem, err = b.sums(c, g, op)
 	}
 	for off, i := 0, 0; err == nil && i < len(b.bufs); i++ {
 		n := b.bufs[i].Len()
@@ -152,4 +151,19 @@ func (b *bundle) reduce(c context.Context, g *Group, op Op) error {
 		off += n
 	}
 	return err
+}
+
+// sums has the group reduce what the buffers hold, and gives the results.
+func (b *bundle) sums(c context.Context, g *Group, op Op) ([]byte, error) {
+	call, err := g.call(c, plan.AllReduce, op, b.d, b.all.Len()/b.d.Size(), 0)
+	if err != nil {
+		return nil, err
+	}
+	all, err := g.reducedOnHost(c, call, b.all)
+	if err != nil {
+		return nil, err
+	}
+	_ = b.all.Release() // ours; the others may still read it
+	b.all = all
+	return all.Host()
 }

@@ -13,9 +13,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/collective/internal/ballot"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/transport/simnet"
 )
 
 // opened opens groups by their members' ranks, in that order.
@@ -240,4 +246,83 @@ func TestNotesOfAGroupThatWasClosedAreNotTakenForThoseOfTheNext(t *testing.T) {
 			each(t, gs, func(k int) error { return gs[k].Close() })
 		})
 	}
+}
+
+func TestAMemberThatIsLostAfterAnEarlyOpenIsNamedByTheFirstOperation(t *testing.T) {
+	for what, lose := range map[string]func(net *simnet.Net, w *rpc.Worker){
+		"killed": func(net *simnet.Net, w *rpc.Worker) { net.Kill(rpctest.Host(1)) },
+		"left":   func(net *simnet.Net, w *rpc.Worker) { _ = w.Close() },
+	} {
+		for _, waits := range []bool{false, true} { // the first operation is under way then
+			t.Run(fmt.Sprintf("%s/%v", what, waits), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					net := rpctest.SlowNet(time.Millisecond)
+					ws := rpctest.World(t, net, 3)
+					elsewhere, end := context.WithCancel(t.Context())
+					over := make(chan error, 1)
+					go func() {
+						_, err := Open(elsewhere, ws[1], "other", ws[1].Name(), ws[2].Name())
+						over <- err
+					}()
+					g, err := Open(t.Context(), ws[0], "g", ws[0].Name(), ws[1].Name())
+					require.NoError(t, err, "the other waits in an Open, too")
+					call := make(chan error, 1)
+					first := func() { call <- g.Barrier(t.Context()) }
+					if waits {
+						go first()
+						synctest.Wait()
+					}
+					lose(net, ws[1])
+					if !waits {
+						<-g.Done()
+						first()
+					}
+					err = <-call
+					var lost *LostError
+					require.ErrorAs(t, err, &lost)
+					require.Equal(t, ws[1].Name(), lost.Worker)
+					require.ErrorAs(t, g.Err(), &lost)
+					end()
+					require.Error(t, <-over)
+					require.NoError(t, g.Close())
+				})
+			})
+		}
+	}
+}
+
+// A worker of the job may say anything of who has come.
+func FuzzWordsOfOpen(f *testing.F) {
+	w, err := rpc.Join(f.Context(), rpc.Config{Store: store.NewMemory(), WorldSize: 1, Name: "worker0", Token: secrettest.Token("job")})
+	require.NoError(f, err)
+	f.Cleanup(func() { require.NoError(f, w.Close()) })
+	f.Add([]byte{}, []byte{comeAsks}, uint8(0))
+	f.Add([]byte{comeAnswers}, []byte{comeAnswers, 'x'}, uint8(1))
+	f.Add([]byte{0}, []byte{255, 1}, uint8(2))
+	f.Fuzz(func(t *testing.T, coming, opening []byte, who uint8) {
+		var roll ballot.Roll
+		for r := range 3 {
+			roll.Members = append(roll.Members, ballot.Who{Name: fmt.Sprint("worker", r), Rank: r})
+		}
+		g := newGroup(w, "g", roll)
+		defer g.shut()
+		g.coming.service = "collective/come/x"
+		from := rpc.WorkerInfo{Name: fmt.Sprint("worker", who%4)} // the last is no member
+		for say, hear := range map[string]posts{string(coming): g.hearComing, string(opening): g.hearOpening} {
+			buf, err := device.Host().Alloc(8)
+			require.NoError(t, err)
+			hear(from, []byte(say), []transport.Tensor{{Buf: buf}, {}})
+			require.Error(t, buf.Release(), "it was released")
+		}
+		word := func(b []byte, what byte) bool { return len(b) > 0 && b[0] == what }
+		come := word(coming, comeAnswers)
+		waits := word(opening, comeAnswers) && !bytes.Equal(opening, g.comes())
+		for r := 1; r < 3; r++ {
+			name := fmt.Sprint("worker", r)
+			spoke := name == from.Name
+			require.Equal(t, !(spoke && come), slices.Contains(g.absent(false), name))
+			require.Equal(t, !(spoke && (come || waits)), slices.Contains(g.absent(true), name))
+		}
+		require.LessOrEqual(t, len(g.coming.come)+len(g.coming.waits), 2)
+	})
 }

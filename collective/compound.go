@@ -38,6 +38,9 @@ func (g *Group) Backward(c context.Context, what string) (*Compound, error) {
 }
 
 func (g *Group) compound(c context.Context, scope, what string) (*Compound, error) {
+	if err := there(g); err != nil {
+		return nil, fmt.Errorf("collective: %s: %w", what, err)
+	}
 	return g.compoundOf(c, scope, desk.Call{Kind: plan.AllGather, Algorithm: plan.Direct, Count: -1, For: what, Line: g.known.line()})
 }
 

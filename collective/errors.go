@@ -31,6 +31,14 @@ var (
 	ErrOp = fold.ErrOp
 )
 
+// there says that a call was given no group.
+func there(g *Group) error {
+	if g == nil {
+		return fmt.Errorf("%w: no group", ErrArguments)
+	}
+	return nil
+}
+
 // MismatchError says what two members called under one key.
 type MismatchError = desk.MismatchError
 

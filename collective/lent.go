@@ -101,6 +101,9 @@ func (g *Group) ReduceScattered(c context.Context, op Op, d device.Dtype, x *dev
 // AllGathered gives every member the buffers of all, by rank, on the host. Their sizes may differ.
 // [device.Join] makes one of them.
 func (g *Group) AllGathered(c context.Context, d device.Dtype, x *device.Buffer) ([]*device.Buffer, error) {
+	if err := there(g); err != nil {
+		return nil, fmt.Errorf("collective: AllGather: %w", err)
+	}
 	in, err := g.lent(c, plan.AllGather, d, x)
 	if err != nil {
 		return nil, err
@@ -112,6 +115,9 @@ func (g *Group) AllGathered(c context.Context, d device.Dtype, x *device.Buffer)
 // Exchanged gives member r what all have in x[r], by rank, on the host: an AllToAll. Sizes may
 // differ.
 func (g *Group) Exchanged(c context.Context, d device.Dtype, x []*device.Buffer) ([]*device.Buffer, error) {
+	if err := there(g); err != nil {
+		return nil, fmt.Errorf("collective: AllToAll: %w", err)
+	}
 	if len(x) != g.Size() {
 		return nil, g.refuse(c, plan.AllToAll, fmt.Errorf("%w: buffers for %d members; the group has %d", ErrArguments, len(x), g.Size()))
 	}
@@ -158,6 +164,9 @@ func (g *Group) exchange(c context.Context, kind plan.Kind, d device.Dtype, in m
 
 // Broadcasted gives all members the root's buffer of n elements, on the host. The others give nil.
 func (g *Group) Broadcasted(c context.Context, d device.Dtype, n int, x *device.Buffer, root int) (all *device.Buffer, err error) {
+	if err := there(g); err != nil {
+		return nil, fmt.Errorf("collective: Broadcast: %w", err)
+	}
 	var in part
 	if g.rank == root {
 		if in, err = g.lent(c, plan.Broadcast, d, x); err != nil {

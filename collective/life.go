@@ -78,6 +78,9 @@ func (g *Group) breakUp(err error) bool {
 // others with ErrAborted. Closing twice does nothing. Where the group is that of Init, its worker
 // is closed, too, when the others have closed theirs, or after a second.
 func (g *Group) Close() error {
+	if err := there(g); err != nil {
+		return fmt.Errorf("collective: close: %w", err)
+	}
 	news := g.sayClosed()
 	g.mu.Lock()
 	owns := g.owns

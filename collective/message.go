@@ -12,17 +12,20 @@ import (
 // Anyone is in place of a rank where a message of any member will do.
 const Anyone = postbox.Anyone
 
-// Send sends x to a member, which receives it with the same tag. Messages of one tag arrive in the
-// order in which they were sent; tags do not hold one another up. A small message (16 KiB) may wait
-// at its receiver: Send returns at once, and x may be changed. Of any other, and where 4 MiB wait
-// there already, Send waits until the member receives it. So where two members send each other
-// large arrays, one of them receives first, or both send in a goroutine of their own. A member may
-// send to itself.
+// Send sends x to a member, which receives it with the same tag, of 0 and more. Messages of one tag
+// arrive in the order in which they were sent; tags do not hold one another up. A small message (16
+// KiB) may wait at its receiver: Send returns at once, and x may be changed. Of any other, and
+// where 4 MiB wait there already, Send waits until the member receives it. So where two members
+// send each other large arrays, one of them receives first, or both send in a goroutine of their
+// own. A member may send to itself.
 //
 // Send fails with a [MessageError] where the receiver expects something else and it can hear of it;
 // with a [LateError] at c's deadline; and with a [LostError] or ErrAborted where the receiver is
 // gone. A message that was given up is never received.
 func Send[E Element](c context.Context, g *Group, to, tag int, x []E) error {
+	if err := there(g); err != nil {
+		return fmt.Errorf("collective: send to rank %d with tag %d: %w", to, tag, err)
+	}
 	err := g.sendMessage(c, to, tag, parcel{Dtype: device.DtypeOf[E](), Count: len(x), Line: g.known.line()}, device.Bytes(x))
 	if err != nil {
 		return fmt.Errorf("collective: send to rank %d with tag %d in group %q: %w", to, tag, g.name, err)
@@ -34,14 +37,14 @@ func Send[E Element](c context.Context, g *Group, to, tag int, x []E) error {
 // fails with a [MessageError], and the message is gone, where it has another length or dtype; and
 // as Send does. Where it is given up the message waits for the next one.
 func Recv[E Element](c context.Context, g *Group, from, tag int, x []E) (rank int, err error) {
-	return g.receiveMessage(c, from, tag, parcel{Dtype: device.DtypeOf[E](), Count: len(x), Line: g.known.line()}, func(n int) []byte {
+	return receiveMessage(c, g, from, tag, parcel{Dtype: device.DtypeOf[E](), Count: len(x)}, func(n int) []byte {
 		return device.Bytes(x)
 	})
 }
 
 // RecvNew receives a message of any length.
 func RecvNew[E Element](c context.Context, g *Group, from, tag int) (x []E, rank int, err error) {
-	rank, err = g.receiveMessage(c, from, tag, parcel{Dtype: device.DtypeOf[E](), Count: -1, Line: g.known.line()}, func(n int) []byte {
+	rank, err = receiveMessage(c, g, from, tag, parcel{Dtype: device.DtypeOf[E](), Count: -1}, func(n int) []byte {
 		x = make([]E, n)
 		return device.Bytes(x)
 	})
@@ -243,8 +246,8 @@ const (
 func (n *noteTalk) plausible() error {
 	p := n.Parcel
 	describes := n.What == talkSends || n.What == talkOffers || n.What == talkHands
-	if n.What < talkSends || n.What > talkRefunds || describes && (!p.Dtype.Valid() || p.Count < 0 || p.Count > maxCount) {
-		return fmt.Errorf("%w: a note of kind %d about a message of %d %v", rpc.ErrProtocol, n.What, p.Count, p.Dtype)
+	if n.What < talkSends || n.What > talkRefunds || n.Tag < 0 || describes && (!p.Dtype.Valid() || p.Count < 0 || p.Count > maxCount) {
+		return fmt.Errorf("%w: a note of kind %d about a message of %d %v with tag %d", rpc.ErrProtocol, n.What, p.Count, p.Dtype, n.Tag)
 	}
 	return nil
 }

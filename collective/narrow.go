@@ -50,6 +50,9 @@ func (n *Narrow) Reset() { n.lost, n.owed = late{}, late{} }
 // give arrays of one length, and the same Int8. An array of another length than the one before it
 // begins anew. Where it fails x is as it was.
 func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) error {
+	if err := there(g); err != nil {
+		return fmt.Errorf("collective: AllReduce: %w", err)
+	}
 	if _, ok := op.Weight(g.Size()); !ok {
 		return g.refuse(c, plan.AllReduce, fmt.Errorf("%w: %v in fewer bits; expected Sum, Mean or Scaled", ErrOp, op))
 	}

@@ -27,6 +27,9 @@ import (
 // not answer, and with a [LateError] that names who has not come at the deadline. After the last
 // two it may be called again; before Close, which gives all up.
 func (g *Group) Without(c context.Context, lost ...string) (*Group, error) {
+	if err := there(g); err != nil {
+		return nil, fmt.Errorf("collective: next generation: %w", err)
+	}
 	next, err := g.without(c, lost)
 	if err != nil {
 		return nil, fmt.Errorf("collective: group %q without %v: %w", g.name, lost, err)
@@ -56,6 +59,9 @@ func (g *Group) without(c context.Context, lost []string) (*Group, error) {
 // group lives on; then it is closed. It fails as Without does. Where a member is lost meanwhile the
 // next generation is made without it, and so it is with a newcomer.
 func (g *Group) With(c context.Context, newcomers ...string) (*Group, error) {
+	if err := there(g); err != nil {
+		return nil, fmt.Errorf("collective: next generation: %w", err)
+	}
 	var guests []ballot.Who
 	err := g.whole(c)
 	if err == nil {
@@ -151,7 +157,7 @@ type vote struct {
 const maxVoters = 1 << 16
 
 func (v *vote) decode(b []byte) error {
-	if err := cbor.Unmarshal(b, v); err != nil {
+	if err := decoding().Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w: %w", rpc.ErrProtocol, err)
 	}
 	lists := [][]ballot.Who{v.Base.Members, v.Said.Lost, v.Said.New}
@@ -166,11 +172,12 @@ func (v *vote) decode(b []byte) error {
 	return nil
 }
 
-// encode is for types that have no value that cannot be encoded.
+// encode is for votes and what the store keeps of them: numbers, texts and lists of them, of which
+// there is no value that cannot be encoded.
 func encode(value any) []byte {
 	b, err := cbor.Marshal(value)
 	if err != nil {
-		panic(err)
+		panic(err) // see above
 	}
 	return b
 }
@@ -183,7 +190,11 @@ const enlisting = "collective/enlist/"
 // what they have done so far; who was lost and has joined the job again is one. A worker enlists
 // once at a time for a name.
 func Enlist(c context.Context, w *rpc.Worker, name string) (*Group, error) {
-	g, err := enlist(c, w, name)
+	err := startable(w, name)
+	var g *Group
+	if err == nil {
+		g, err = enlist(c, w, name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("collective: enlist for group %q: %w", name, err)
 	}

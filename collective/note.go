@@ -115,7 +115,7 @@ func (n *note) key() desk.Key { return desk.Key{Scope: n.Scope, N: n.N, Part: n.
 // encode appends the note, and what travels inline.
 func (n *note) encode(b *bytes.Buffer) {
 	if err := encoding().MarshalToBuffer(n, b); err != nil {
-		panic(err) // its types have no value that cannot be encoded
+		panic(err) // a note is numbers, texts and lists of them: none has a value that cannot be encoded
 	}
 	if len(n.inline) == 0 {
 		return
@@ -130,7 +130,17 @@ func (n *note) encode(b *bytes.Buffer) {
 var encoding = sync.OnceValue(func() cbor.UserBufferEncMode {
 	mode, err := cbor.EncOptions{}.UserBufferEncMode()
 	if err != nil {
-		panic(err) // seen by every test
+		panic(err) // of no option at all: every test would see it
+	}
+	return mode
+})
+
+// decoding is the mode of what members say. Text may be of any bytes, as causes, scopes and names
+// of files are.
+var decoding = sync.OnceValue(func() cbor.DecMode {
+	mode, err := cbor.DecOptions{UTF8: cbor.UTF8DecodeInvalid}.DecMode()
+	if err != nil {
+		panic(err) // of an option that is there: every test would see it
 	}
 	return mode
 })
@@ -148,7 +158,7 @@ const (
 
 // decode reads a note of a member, which may hold anything.
 func (n *note) decode(b []byte, size int) error {
-	rest, err := cbor.UnmarshalFirst(b, n)
+	rest, err := decoding().UnmarshalFirst(b, n)
 	if err != nil {
 		return fmt.Errorf("%w: %w", rpc.ErrProtocol, err)
 	}

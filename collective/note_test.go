@@ -3,7 +3,9 @@ package collective
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/weft-project/weft/collective/internal/desk"
 	"github.com/weft-project/weft/collective/internal/plan"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -142,4 +145,23 @@ func TestPiecesCoverAnArray(t *testing.T) {
 		}
 		require.Equal(t, bytes, at)
 	}
+}
+
+func TestTextsOfAnyBytesTravel(t *testing.T) {
+	gs := groups(t, rpctest.World(t, rpctest.Net(), 2), "g\xff")
+	c := Scope(t.Context(), "s\xfe")
+	each(t, gs, func(r int) error {
+		all, err := Agree(c, gs[r], "v\xfd")
+		if err == nil && !slices.Equal(all, []string{"v\xfd", "v\xfd"}) {
+			err = fmt.Errorf("%q", all)
+		}
+		return err
+	})
+	gs[0].Abandon(c, errors.New("a\xff"))
+	require.ErrorIs(t, gs[1].Barrier(c), ErrAborted)
+	require.NoError(t, gs[1].Err(), "the group lives on")
+	gs[0].Abort(errors.New("b\xff"))
+	<-gs[1].Done()
+	require.ErrorIs(t, gs[1].Err(), ErrAborted)
+	require.ErrorContains(t, gs[1].Err(), "b\xff")
 }

@@ -29,13 +29,18 @@ type hello struct {
 // in the job. Groups are told apart by name and members; a member is in one group of a name and
 // members at a time. It returns when all have come. It fails with rpc.ErrTimeout, and says who has
 // not, when c ends or its deadline passes; with ErrArguments where a name comes twice or this
-// worker is not among them; and as calls do where a worker is unknown or gone.
+// worker is not among them; with a [LostError] where a member is lost meanwhile; and as calls do
+// where a worker is unknown or gone before.
 //
 // The order in which groups are made does not matter. Where those that have not come wait in an
 // Open themselves, of another group, Open returns without them. The first operation waits for them
 // then, and Open's deadline still bounds their coming: a group that has not come together ends.
 func Open(c context.Context, w *rpc.Worker, name string, members ...string) (*Group, error) {
-	g, err := open(c, w, name, members)
+	err := startable(w, name)
+	var g *Group
+	if err == nil {
+		g, err = open(c, w, name, members)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("collective: open group %q: %w", name, err)
 	}
@@ -65,8 +70,19 @@ func open(c context.Context, w *rpc.Worker, name string, names []string) (*Group
 	return g, nil
 }
 
+// startable says what is wrong with a worker that is to be in a group of that name.
+func startable(w *rpc.Worker, name string) error {
+	switch {
+	case w == nil:
+		return fmt.Errorf("%w: no worker", ErrArguments)
+	case name == "":
+		return fmt.Errorf("%w: a group without a name", ErrArguments)
+	}
+	return nil
+}
+
 // comeTogether has the members meet, beside what goes on, and tells how that ended. c's deadline
-// bounds it, but not c's end.
+// bounds it, but not c's end. Where a member is lost meanwhile it ends with that.
 func (g *Group) comeTogether(c context.Context, names []string) <-chan error {
 	together, cancel := context.WithCancelCause(context.WithoutCancel(c))
 	end := func() {}
@@ -75,6 +91,15 @@ func (g *Group) comeTogether(c context.Context, names []string) <-chan error {
 	}
 	done, over := make(chan error, 1), make(chan struct{})
 	g.coming.quit = func(why error) { cancel(why); <-over }
+	events := g.w.Peers(together)
+	g.runs.Go(func() { g.watch(events) })
+	g.runs.Go(func() {
+		select {
+		case <-g.over:
+			cancel(g.Err())
+		case <-together.Done():
+		}
+	})
 	go func() {
 		defer close(over)
 		defer end()
@@ -82,6 +107,7 @@ func (g *Group) comeTogether(c context.Context, names []string) <-chan error {
 		cancel(nil)
 		if err != nil {
 			g.breakUp(err)
+			err = g.Err() // what it ended with first
 		}
 		done <- err
 	}()
@@ -273,6 +299,9 @@ type seat struct {
 // those are equal, of their ranks. All members call it; who gives a color below 0 gets no group.
 // The groups live on when this one ends.
 func (g *Group) Split(c context.Context, color, key int) (*Group, error) {
+	if err := there(g); err != nil {
+		return nil, fmt.Errorf("collective: split: %w", err)
+	}
 	sub, err := g.split(c, color, key)
 	if err != nil {
 		return nil, fmt.Errorf("collective: split group %q: %w", g.name, err)
@@ -316,11 +345,14 @@ func (g *Group) split(c context.Context, color, key int) (*Group, error) {
 }
 
 // Hosts makes the two levels of a group that spans hosts. within is this member's host: its members
-// by rank. across has one member of each host: those that have the same rank within theirs. Hosts
-// are in the order of their first members. Where they hold different numbers, the groups across of
+// by rank. across has one member of each host, by rank, too: those that have the same rank within
+// theirs. Where they hold different numbers, the groups across of
 // the last members span only the hosts that have so many; compare the sizes where each has to span
 // all. Members whose hosts have no name count as on one host. All members call it.
 func (g *Group) Hosts(c context.Context) (within, across *Group, err error) {
+	if err := there(g); err != nil {
+		return nil, nil, fmt.Errorf("collective: hosts: %w", err)
+	}
 	if err := g.whole(c); err != nil {
 		return nil, nil, fmt.Errorf("collective: hosts of group %q: %w", g.name, err)
 	}

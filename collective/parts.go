@@ -40,7 +40,9 @@ const inlined = 16 << 10
 const alignment = 64
 
 // Pieces of pagedFrom bytes and more begin at multiples of pages, so that they can be mapped one
-// behind the other. A multiple is of whole pages on most systems; all members cut alike.
+// behind the other. A multiple is of whole pages on most systems; all members cut alike. Where
+// pages have 64 KiB most results are copied: multiples of those would leave members of small arrays
+// nothing to sum.
 const (
 	pages     = 16 << 10
 	pagedFrom = 128 << 10

@@ -98,6 +98,9 @@ func (g *Group) Abandon(c context.Context, cause error) {
 
 // refuse says what is wrong with a call that it fails on all members.
 func (g *Group) refuse(c context.Context, kind plan.Kind, wrong error) error {
+	if err := there(g); err != nil {
+		return fmt.Errorf("collective: %v: %w", kind, err)
+	}
 	if g.whole(c) == nil { // else nobody would hear of it
 		g.Abandon(c, wrong)
 	}

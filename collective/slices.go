@@ -63,8 +63,12 @@ func shareOf[E Element](c context.Context, g *Group, kind plan.Kind, x []E, op O
 }
 
 // Share is where the share of a rank begins and ends in n elements: as even as can be, the first
-// ones larger.
+// ones larger. Where there is no such rank, as in a group of size 0, or nothing to share, it is
+// empty: both are 0.
 func Share(n, size, rank int) (lo, hi int) {
+	if n < 0 || rank < 0 || rank >= size {
+		return 0, 0
+	}
 	each, more := n/size, n%size
 	at := func(r int) int { return r*each + min(r, more) }
 	return at(rank), at(rank + 1)
@@ -120,7 +124,7 @@ func gather[E Element](c context.Context, g *Group, kind plan.Kind, x []E, root 
 
 // AllToAll gives member r what all have in x[r], by rank. Lengths may differ.
 func AllToAll[E Element](c context.Context, g *Group, x [][]E) (all [][]E, err error) {
-	if len(x) != g.Size() {
+	if g != nil && len(x) != g.Size() {
 		return nil, g.refuse(c, plan.AllToAll, fmt.Errorf("%w: arrays for %d members; the group has %d", ErrArguments, len(x), g.Size()))
 	}
 	call, err := calls[E](c, g, plan.AllToAll, Op{}, -1, 0)
@@ -150,6 +154,9 @@ func calls[E Element](c context.Context, g *Group, kind plan.Kind, op Op, n, roo
 }
 
 func (g *Group) call(c context.Context, kind plan.Kind, op Op, d device.Dtype, n, root int) (desk.Call, error) {
+	if err := there(g); err != nil {
+		return desk.Call{}, fmt.Errorf("collective: %v: %w", kind, err)
+	}
 	if err := g.whole(c); err != nil {
 		return desk.Call{}, fmt.Errorf("collective: %v in group %q: %w", kind, g.name, err)
 	}
@@ -198,7 +205,7 @@ func Agree[T any](c context.Context, g *Group, value T) ([]T, error) {
 	all := make([]T, g.Size())
 	err = g.bring(c, call, map[int][]byte{g.rank: raw}, func(parts []part) error {
 		for r, p := range parts {
-			if err := cbor.Unmarshal(p.mem, &all[r]); err != nil {
+			if err := decoding().Unmarshal(p.mem, &all[r]); err != nil {
 				return fmt.Errorf("%w: the value of rank %d, %s: %w", rpc.ErrProtocol, r, g.members[r].Worker, err)
 			}
 		}

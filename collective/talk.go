@@ -86,6 +86,9 @@ func (g *Group) sendMessage(c context.Context, to, tag int, what parcel, mem []b
 	if to < 0 || to >= len(g.members) {
 		return fmt.Errorf("%w: rank %d; the group has ranks 0 to %d", ErrArguments, to, len(g.members)-1)
 	}
+	if err := checkTag(tag); err != nil {
+		return err
+	}
 	if err := g.whole(c); err != nil {
 		return err
 	}
@@ -230,7 +233,11 @@ func (g *Group) given(c context.Context, other int) error {
 }
 
 // receiveMessage waits for a message, and copies it to where room says.
-func (g *Group) receiveMessage(c context.Context, from, tag int, want parcel, room func(count int) []byte) (rank int, err error) {
+func receiveMessage(c context.Context, g *Group, from, tag int, want parcel, room func(count int) []byte) (rank int, err error) {
+	if err := there(g); err != nil {
+		return -1, fmt.Errorf("collective: receive from %s with tag %d: %w", whom(from), tag, err)
+	}
+	want.Line = g.known.line()
 	m, err := g.awaitMessage(c, from, tag, want)
 	if err != nil {
 		return -1, fmt.Errorf("collective: receive from %s with tag %d in group %q: %w", whom(from), tag, g.name, err)
@@ -238,6 +245,13 @@ func (g *Group) receiveMessage(c context.Context, from, tag int, want parcel, ro
 	defer m.It.a.release()
 	copy(room(m.It.Count), m.It.a.parts[0].mem)
 	return m.From, nil
+}
+
+func checkTag(tag int) error {
+	if tag < 0 {
+		return fmt.Errorf("%w: tag %d; expected 0 or more", ErrArguments, tag)
+	}
+	return nil
 }
 
 func whom(rank int) string {
@@ -250,6 +264,9 @@ func whom(rank int) string {
 func (g *Group) awaitMessage(c context.Context, from, tag int, want parcel) (m *postbox.Message[*mail], err error) {
 	if from != Anyone && (from < 0 || from >= len(g.members)) {
 		return nil, fmt.Errorf("%w: rank %d; the group has ranks 0 to %d, and Anyone", ErrArguments, from, len(g.members)-1)
+	}
+	if err := checkTag(tag); err != nil {
+		return nil, err
 	}
 	rc := &receiving{record: record{talk: &talked{false, from, tag, want}, began: time.Now()}, wake: make(chan struct{}, 1)}
 	g.mu.Lock()

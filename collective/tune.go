@@ -107,6 +107,9 @@ func (g *Group) tuned() map[plan.Kind][]plan.Algorithm {
 // groups, and the next generation of a tuned one, choose by sizes that suited one host and a fast
 // network. Where it fails the group chooses as before.
 func (g *Group) Tune(c context.Context) error {
+	if err := there(g); err != nil {
+		return fmt.Errorf("collective: tune: %w", err)
+	}
 	if err := g.tune(c, tuneTo); err != nil {
 		return fmt.Errorf("collective: tune group %q: %w", g.name, err)
 	}

@@ -2,7 +2,9 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +28,7 @@ func onHosts(gs []*Group, hosts ...string) {
 
 func TestEveryOperationIsItsDefinitionBitForBitAcrossHosts(t *testing.T) {
 	sizes := thresholds.Around(thresholds.Groups)
-	for k, hosts := range [][]string{{"a", "a", "b"}, {"a", "b", "a", "b", "b"}, {"a", "b", "c", "a", "", ""}} {
+	for k, hosts := range [][]string{{"a", "a", "b"}, {"a", "b", "a", "b", "b"}, {"a", "b", "c", "a", "", ""}, {"a", "b", "c", "d", "e", "a", "b"}} {
 		for _, lane := range []string{transport.LaneLocal, transport.LaneBulk} {
 			t.Run(fmt.Sprintf("%v on lane %s", hosts, lane), func(t *testing.T) {
 				gs := groups(t, onLane(t, len(hosts), lane), "g")
@@ -108,4 +110,33 @@ func TestOverANetworkWithDelaysFewerMessagesAreChosen(t *testing.T) {
 		require.Equal(t, plan.Direct, gs[0].pick(t.Context(), plan.Broadcast, 1<<10), "2 delays; a tree of 3 has 3, a ring 4")
 		require.NotEqual(t, plan.Ring, gs[0].pick(t.Context(), plan.AllReduce, 1<<10), "3 delays; 2 will do")
 	})
+}
+
+func TestAMemberThatIsLostWhileTuneMeasuresIsNamedAndTheOthersGoOn(t *testing.T) {
+	for seed := range uint64(soak.Cases(8)) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rnd(seed)
+			net := rpctest.SlowNet(time.Millisecond)
+			gs := groups(t, rpctest.World(t, net, 4), "g")
+			victim, before := r.IntN(4), gs[0].choices.Load()
+			time.AfterFunc(time.Duration(r.IntN(100))*time.Millisecond, func() { net.Kill(rpctest.Host(victim)) }) // it measures for longer
+			for rank, err := range attempt(gs, func(rank int) error { return gs[rank].Tune(t.Context()) }) {
+				if rank == victim {
+					continue
+				}
+				var lost *LostError
+				require.ErrorAs(t, err, &lost, "rank %d", rank)
+				require.Equal(t, gs[victim].w.Name(), lost.Worker)
+				require.ErrorContains(t, err, "tune group")
+			}
+			require.True(t, victim == 0 || gs[0].choices.Load() == before, "it chooses as before")
+			left := slices.Delete(slices.Clone(gs), victim, victim+1)
+			next := make([]*Group, len(left))
+			each(t, left, func(k int) (err error) {
+				next[k], err = left[k].Without(t.Context())
+				return err
+			})
+			each(t, next, func(k int) error { return errors.Join(next[k].tune(t.Context(), tuneFrom), next[k].Close()) })
+		})
+	}
 }

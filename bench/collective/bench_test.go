@@ -20,6 +20,16 @@ var operations = map[string]func(g *collective.Group, bytes int) operation{
 	"AllReduce": onBuffers(func(c context.Context, g *collective.Group, x *device.Buffer) ([]*device.Buffer, error) {
 		return one(g.AllReduced(c, collective.Sum, device.Float32, x))
 	}),
+	"AllReduceBuffers": func(g *collective.Group, bytes int) operation {
+		x, err := device.Host().Alloc(bytes / 4 * 4)
+		return func(c context.Context) error {
+			if err != nil {
+				return err
+			}
+			_, err := g.AllReduceBuffers(c, collective.Sum, device.Float32, x).Wait(c)
+			return err
+		}
+	},
 	"ReduceScatter": onBuffers(func(c context.Context, g *collective.Group, x *device.Buffer) ([]*device.Buffer, error) {
 		return one(g.ReduceScattered(c, collective.Sum, device.Float32, x))
 	}),
@@ -146,6 +156,7 @@ var sizes = []int{4 << 10, 64 << 10, 1 << 20, 16 << 20}
 // Those of buffers give new ones; those of slices are in place, or give slices.
 func BenchmarkAllReduce(b *testing.B)          { measure(b, "AllReduce", sizes...) }
 func BenchmarkAllReduceSlice(b *testing.B)     { measure(b, "AllReduceSlice", sizes...) }
+func BenchmarkAllReduceBuffers(b *testing.B)   { measure(b, "AllReduceBuffers", sizes...) }
 func BenchmarkAllReduceBFloat16(b *testing.B)  { measure(b, "AllReduceBFloat16", sizes...) }
 func BenchmarkAllReduceInt8(b *testing.B)      { measure(b, "AllReduceInt8", sizes...) }
 func BenchmarkBroadcast(b *testing.B)          { measure(b, "Broadcast", sizes...) }

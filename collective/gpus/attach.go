@@ -29,6 +29,9 @@ type Attached struct {
 // An operation that fails while GPUs are at it ends its way in the group: those that come go
 // another. Buffers stay as they were.
 func Attach(c context.Context, g *collective.Group, d *Device, cfg Config) (*Attached, error) {
+	if err := given(c, g, d); err != nil {
+		return nil, fmt.Errorf("gpus: attach: %w", err)
+	}
 	a, err := attach(c, g, d, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("gpus: attach to group %q: %w", g.Name(), err)

@@ -582,3 +582,11 @@ func TestAnOperationThatFailsInTheWindowEndsItOnAllThatWereAtIt(t *testing.T) {
 		}
 	})
 }
+
+func TestMoreMembersThanAKernelReadsGoByTheHost(t *testing.T) {
+	p := playCards(t, device.MostFolded+1, small)
+	require.ErrorContains(t, p.attached[3].Without(), "17 members; expected 16 at most")
+	require.Empty(t, p.attached[3].Ways())
+	p.reduce(t, rand.New(rand.NewPCG(1, 1)), collective.Sum, device.Float32, 5)
+	require.Equal(t, "host", p.went(t))
+}

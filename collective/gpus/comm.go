@@ -63,21 +63,29 @@ func (m *Comm) Done() <-chan struct{} { return m.life.Done() }
 // order says when they are done. Where members call different things it fails on all with a
 // [MismatchError]. Where c ends before all members have called it, the communicator ends.
 func (m *Comm) Run(c context.Context, stream uintptr, calls ...nccl.Call) error {
-	if err := m.attempt(c, stream, calls); err != nil {
-		return fmt.Errorf("gpus: NCCL in group %q: %w", m.g.Name(), err)
-	}
-	return nil
+	return m.named(m.attempt(c, stream, calls, false))
 }
 
-func (m *Comm) attempt(c context.Context, stream uintptr, calls []nccl.Call) error {
+// Capture is Run for a stream that this member captures into a graph, between the beginning and the
+// end of the capture: the operations are recorded, and done whenever the graph is launched. All
+// members capture them, and agree on them once, now; who runs them instead fails it on all with a
+// [MismatchError]. Of launches the members say nothing to one another: all of them launch the graph
+// as often as the others, and launches, Runs and launches of other graphs on one GPU are in one
+// order on all members. Else GPUs wait for one another for ever, until the communicator is aborted.
+// The addresses stay valid, and the communicator open, as long as the graph is launched.
+func (m *Comm) Capture(c context.Context, stream uintptr, calls ...nccl.Call) error {
+	return m.named(m.attempt(c, stream, calls, true))
+}
+
+func (m *Comm) attempt(c context.Context, stream uintptr, calls []nccl.Call, captures bool) error {
 	for _, call := range calls {
 		if err := call.Check(m.Size()); err != nil {
 			return err
 		}
 	}
-	mine := saying(calls, line())
+	mine := saying(calls, line(), captures)
 	if len(calls) == 0 {
-		return fmt.Errorf("%w: Run without an operation", collective.ErrArguments)
+		return fmt.Errorf("%w: no operation", collective.ErrArguments)
 	}
 	if err := m.hold(c); err != nil {
 		return err
@@ -90,7 +98,7 @@ func (m *Comm) attempt(c context.Context, stream uintptr, calls []nccl.Call) err
 		return m.disagreed(err)
 	}
 	if err := together(all); err != nil {
-		return m.named(err)
+		return err
 	}
 	k := turns.Key{Group: m.name, N: m.n}
 	m.n++
@@ -170,15 +178,18 @@ func line() string {
 	return fmt.Sprintf("%s:%d", filepath.Base(file), n)
 }
 
-// named has an error of ranks name workers.
+// named has an error name the group, and one of ranks workers.
 func (m *Comm) named(err error) error {
+	if err == nil {
+		return nil
+	}
 	var e *MismatchError
 	if errors.As(err, &e) {
 		for i, r := range e.Ranks {
 			e.Workers[i] = m.g.Members()[r].Worker
 		}
 	}
-	return err
+	return fmt.Errorf("gpus: NCCL in group %q: %w", m.g.Name(), err)
 }
 
 // Await waits for something that waits for the GPU, as a stream's Sync, on a goroutine of its own:

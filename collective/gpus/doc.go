@@ -11,6 +11,7 @@
 // their lines, and the communicator lives on. And all communicators of a [Device] are served in one
 // order that is the same everywhere, whatever the order in which goroutines call: NCCL alone would
 // wait for ever. That costs two messages between all members for each Run, off the GPU's path.
+// [Comm.Capture] does so once for what is captured in a graph, whose launches are the caller's.
 //
 // Nobody waits for the dead. A communicator ends with an error of NCCL's on any member, with a
 // deadline or a cancelled context, and with its group. All members hear of it, with the name of

@@ -3,6 +3,7 @@ package gpus
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -99,7 +100,7 @@ func (e *late) Unwrap() error { return rpc.ErrTimeout }
 func alarmOf(err error) alarm {
 	var e *nccl.Error
 	if errors.As(err, &e) && e.Code != 0 {
-		return alarm{Op: e.Op, Code: e.Code, Says: cut(e.Says)}
+		return alarm{Op: cut(e.Op), Code: e.Code, Says: cut(e.Says)}
 	}
 	var failed *FailedError
 	if errors.As(err, &failed) {
@@ -108,12 +109,13 @@ func alarmOf(err error) alarm {
 	return alarm{Says: cut(err.Error()), Late: errors.Is(err, rpc.ErrTimeout)}
 }
 
-func cut(s string) string { return s[:min(len(s), mostSaid)] }
+// cut is how much of a text travels, as text.
+func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), mostSaid)], "") }
 
 func (a alarm) encode() []byte {
 	raw, err := cbor.Marshal(a)
 	if err != nil {
-		panic(err) // of texts and a number
+		panic(err) // an alarm is texts and a number: it has no value that cannot be encoded
 	}
 	return raw
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/collective/internal/turns"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/nccl"
 	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels/gpu"
@@ -114,6 +115,13 @@ func (a *Attached) Block() (release func()) {
 
 // End ends the window, as an operation does that fails.
 func (a *Attached) End(why error) { a.window.expire(why) }
+
+// TakeWhenEnded has a communicator that has ended meanwhile get NCCL's.
+func TakeWhenEnded(comm *nccl.Comm) {
+	m := newComm(nil, nil, Config{}, "x")
+	m.end(nccl.ErrClosed)
+	m.take(comm)
+}
 
 // OpenWindow opens a window alone, after something that has failed, and closes it.
 func OpenWindow(c context.Context, g *collective.Group, d *Device, failed error) error {

@@ -287,6 +287,17 @@ func TestMembersThatCallDifferentThingsAllHearOfItBeforeNCCLAndGoOn(t *testing.T
 			every(t, j.ranks(), func(r int) error { return ms[r].Run(t.Context(), 0, sum(x[r])) })
 		}
 	}
+	from := func(r, root int) nccl.Call {
+		return nccl.Call{Kind: nccl.Broadcast, Send: address(x[r]), Recv: address(x[r]), Count: 8, Type: nccl.Float32, Root: root}
+	}
+	for r, err := range all(j.ranks(), func(r int) error { return ms[r].Run(t.Context(), 0, from(r, r/2)) }) {
+		require.ErrorIs(t, err, collective.ErrMismatch, "roots, rank %d", r)
+	}
+	every(t, j.ranks(), func(r int) error { // a root is nothing to who has none
+		call := sum(x[r])
+		call.Root = r
+		return ms[r].Run(t.Context(), 0, call, from(r, 1))
+	})
 	require.Zero(t, j.f.Pending())
 }
 
@@ -314,6 +325,17 @@ func TestSendsNeedTheirReceives(t *testing.T) {
 	errs = all(j.ranks(), func(r int) error { return ms[r].Run(t.Context(), 0, exchange(r)[:1+min(r, 1)]...) })
 	for _, err := range errs {
 		require.ErrorIs(t, err, collective.ErrMismatch)
+	}
+	errs = all(j.ranks(), func(r int) error { // one receives what nobody sends
+		calls := []nccl.Call{sum(x[r])}
+		if r == 1 {
+			calls = append(calls, exchange(r)[1])
+		}
+		return ms[r].Run(t.Context(), 0, calls...)
+	})
+	for _, err := range errs {
+		require.ErrorIs(t, err, collective.ErrMismatch)
+		require.ErrorContains(t, err, "Recv of 2 float32 with rank 0")
 	}
 	require.Zero(t, j.f.Pending())
 }
@@ -374,6 +396,17 @@ func TestALibraryThatAMemberLacksOrHasOfAnotherVersionIsToldToAll(t *testing.T) 
 	for _, err := range try(gpus.Config{Library: j.l, Poll: -1}, gpus.Config{Library: j.l}) {
 		require.ErrorContains(t, err, "expected 0 or more")
 	}
+	for _, err := range try(gpus.Config{Library: j.l, NCCL: 7}, gpus.Config{Library: j.l, NCCL: 7}) {
+		require.ErrorIs(t, err, collective.ErrArguments)
+		require.ErrorContains(t, err, "NCCL is Mode(7); expected Auto, Off or Must")
+	}
+	lends := j.devices[1]
+	j.devices[1] = gpus.Use(nil)
+	for _, err := range try(gpus.Config{Library: j.l}, gpus.Config{Library: j.l}) {
+		require.ErrorIs(t, err, gpus.ErrWithout)
+		require.ErrorContains(t, err, "the GPU's driver lends it to no other library")
+	}
+	j.devices[1] = lends
 	require.Zero(t, j.f.Calls("ncclGetUniqueId"))
 }
 
@@ -578,4 +611,78 @@ func TestALostMemberEndsTheCommunicatorOfTheOthersWithItsName(t *testing.T) {
 		require.Equal(t, "worker2", e.Worker)
 	}
 	require.Error(t, gs[0].Err())
+}
+
+func TestWhoGivesNoGroupOrNoGPUGetsAnErrorAndTheOthersHearOfIt(t *testing.T) {
+	j := start(t, 2, 22304)
+	_, err := gpus.Open(t.Context(), nil, j.devices[0], gpus.Config{})
+	require.ErrorIs(t, err, collective.ErrArguments)
+	_, err = gpus.Attach(t.Context(), nil, j.devices[0], gpus.Config{})
+	require.ErrorIs(t, err, collective.ErrArguments)
+	gs := j.group(t, "g", j.ranks())
+	errs := all(j.ranks(), func(r int) error {
+		d := j.devices[r]
+		if r == 1 {
+			d = nil
+		}
+		_, err := gpus.Open(t.Context(), gs[r], d, gpus.Config{Library: j.l})
+		return err
+	})
+	require.ErrorIs(t, errs[1], collective.ErrArguments)
+	require.ErrorIs(t, errs[0], collective.ErrAborted)
+	require.ErrorContains(t, errs[0], "no GPU")
+	j.comms(t, gs, j.ranks(), gpus.Config{}) // and the group goes on
+}
+
+func TestADeadlineOfAWaitIsTold(t *testing.T) {
+	j := start(t, 1, 23007)
+	_, ms := j.world(t)
+	c, cancel := context.WithTimeout(t.Context(), 1) // has passed
+	defer cancel()
+	require.ErrorIs(t, ms[0].Await(c, never(t)), rpc.ErrTimeout)
+	c, give := context.WithCancelCause(t.Context())
+	give(errors.New("enough"))
+	require.ErrorContains(t, ms[0].Await(c, never(t)), "enough")
+	require.NoError(t, ms[0].Err(), "a wait ends nothing")
+}
+
+func TestWhoHasGivenUpARunIsNamedOnTheOthers(t *testing.T) {
+	j := start(t, 3, 23007)
+	gs := j.group(t, "world", j.ranks())
+	for range soak.Cases(10) {
+		ms, x := j.comms(t, gs, j.ranks(), gpus.Config{NCCL: gpus.Must}), buffers(3, 1)
+		c, give := context.WithCancelCause(t.Context())
+		enough := errors.New("enough")
+		waits := func(r int) bool {
+			all := gs[r].Trace()
+			return all[len(all)-1].State == "pending"
+		}
+		go func() {
+			for !waits(0) || !waits(1) {
+				runtime.Gosched()
+			}
+			give(enough)
+		}()
+		errs := all([]int{0, 1}, func(r int) error { // and not 2
+			if r == 1 {
+				return ms[r].Run(t.Context(), 0, sum(x[r]))
+			}
+			return ms[r].Run(c, 0, sum(x[r]))
+		})
+		require.ErrorIs(t, errs[0], enough)
+		var e *gpus.FailedError
+		require.ErrorAs(t, errs[1], &e)
+		require.Equal(t, "worker0", e.Worker)
+		require.ErrorContains(t, e, "enough")
+	}
+}
+
+func TestWhatNCCLMakesForACommunicatorThatHasEndedIsAborted(t *testing.T) {
+	j := start(t, 1, 23007)
+	id, err := j.l.NewID()
+	require.NoError(t, err)
+	comm, err := j.l.Init(t.Context(), fakenccl.GPU{Of: j.f}, 1, id, 0, nccl.Config{})
+	require.NoError(t, err)
+	gpus.TakeWhenEnded(comm)
+	require.Equal(t, 1, j.f.Calls("ncclCommAbort"))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,6 +28,8 @@ import (
 // heap is the memory of a GPU of the fake library's: this process's.
 type heap struct {
 	driver fakeDriver
+
+	marked, waited atomic.Int64
 
 	mu     sync.Mutex
 	blocks map[uintptr][]byte
@@ -73,29 +76,51 @@ func (h *heap) Download(dst []byte, at uintptr) error {
 	return nil
 }
 
-func (h *heap) Move(dst, src uintptr, n int) error    { copy(h.find(dst, n), h.find(src, n)); return nil }
-func (h *heap) Mark(...uintptr) (func() error, error) { return func() error { return nil }, nil }
-func (h *heap) Driver() cuda.Driver                   { return h.driver }
-func (h *heap) Close() error                          { return nil }
-func (d fakeDriver) Info() cuda.Info                  { return d.fakeGPU.Info() }
-func (d fakeDriver) Stream() (cuda.Stream, error) {
-	return fakeStream{of: d.Of, over: d.over}, d.streams
+func (h *heap) Move(dst, src uintptr, n int) error { copy(h.find(dst, n), h.find(src, n)); return nil }
+func (h *heap) Mark(...uintptr) (func() error, error) {
+	h.marked.Add(1)
+	return func() error { h.waited.Add(1); return nil }, nil
 }
-func (s fakeStream) Handle() uintptr { return 77 }
-func (s fakeStream) Close() error    { return nil }
+func (h *heap) Driver() cuda.Driver  { return h.driver }
+func (h *heap) Close() error         { return nil }
+func (d fakeDriver) Info() cuda.Info { return d.fakeGPU.Info() }
+func (d fakeDriver) Stream() (cuda.Stream, error) {
+	if d.streams != nil {
+		return nil, d.streams
+	}
+	d.open.Add(1)
+	s := fakeStream{of: d.Of, over: d.over, open: d.open}
+	if d.unlent {
+		return s, nil
+	}
+	return lentStream{s}, nil
+}
+func (s fakeStream) Close() error    { s.open.Add(-1); return nil }
+func (s lentStream) Handle() uintptr { return 77 }
 
 // fakeDriver is of the fake library's GPU.
 type fakeDriver struct {
 	cuda.Driver
 	fakeGPU
 	streams error
+	unlent  bool // its streams are for nobody else
 	over    *atomic.Bool
+	open    *atomic.Int64 // streams
 }
 
 type fakeStream struct {
 	cuda.Stream
 	of   *fakenccl.Fake
 	over *atomic.Bool // of the test: what NCCL never did is not waited for
+	open *atomic.Int64
+}
+
+type lentStream struct{ fakeStream }
+
+// heapOf is the memory of a GPU of the fake library's.
+func heapOf(f *fakenccl.Fake, number int, over *atomic.Bool) *heap {
+	d := fakeDriver{fakeGPU: fakeGPU{fakenccl.GPU{Of: f, Number: number}}, over: over, open: new(atomic.Int64)}
+	return &heap{driver: d, blocks: map[uintptr][]byte{}}
 }
 
 // Sync waits until all that was submitted is done, on any GPU.
@@ -112,7 +137,7 @@ func lent(t *testing.T, size int, mode gpus.Mode, change func(r int, d *fakeDriv
 	p := &cards{job: start(t, size, 23007), attached: make([]*gpus.Attached, size)}
 	over := new(atomic.Bool)
 	for r := range size {
-		h := &heap{driver: fakeDriver{fakeGPU: fakeGPU{fakenccl.GPU{Of: p.f, Number: r}}, over: over}, blocks: map[uintptr][]byte{}}
+		h := heapOf(p.f, r, over)
 		change(r, &h.driver)
 		p.devs = append(p.devs, device.Over(device.CUDA(r), h, 0))
 		var err error
@@ -131,6 +156,8 @@ func lent(t *testing.T, size int, mode gpus.Mode, change func(r int, d *fakeDriv
 		for _, d := range p.devs {
 			require.NoError(t, d.Close())
 			h := d.Memory().(*heap)
+			require.Zero(t, h.driver.open.Load(), "streams are left open")
+			require.Equal(t, h.marked.Load(), h.waited.Load(), "who had the memory before was not waited for")
 			require.Eventually(t, h.empty, 10*time.Second, time.Millisecond, "memory was not given back") // an operation gives its buffers back behind its end
 		}
 	})
@@ -306,15 +333,44 @@ func TestAMemberWhoseDriverHasNoStreamHasAllGoByTheHost(t *testing.T) {
 	require.Equal(t, "host", p.went(t))
 }
 
+func TestAMemberWhoseDriverLendsNoStreamHasAllGoByTheHost(t *testing.T) {
+	p := lent(t, 2, gpus.Auto, func(r int, d *fakeDriver) { d.unlent = r == 1 })
+	require.ErrorContains(t, p.attached[0].Without(), "worker1: the GPU's driver lends it to no other library")
+	p.tell(t, rand.New(rand.NewPCG(1, 1)), collective.Sum, device.Float32, 5)
+	require.Equal(t, "host", p.went(t))
+}
+
+func TestADeviceOfUseIsAttachedAndAllGoesByTheHost(t *testing.T) {
+	j := start(t, 2, 23007)
+	gs := j.group(t, "world", j.ranks())
+	every(t, j.ranks(), func(r int) error {
+		a, err := gpus.Attach(t.Context(), gs[r], j.devices[r], gpus.Config{Library: j.l})
+		if err == nil && (len(a.Ways()) > 0 || !strings.Contains(a.Without().Error(), "one of Use, and not of On")) {
+			err = fmt.Errorf("it goes by %v, without %w", a.Ways(), a.Without())
+		}
+		if err != nil {
+			return err
+		}
+		x, err := device.Host().Alloc(4)
+		if err == nil {
+			_, err = gs[r].AllReduceBuffers(t.Context(), collective.Sum, device.Float32, x).Wait(t.Context())
+		}
+		return errors.Join(err, a.Close(t.Context()), x.Release())
+	})
+}
+
 func TestWhereNCCLMustBeAllHearWhyItIsNot(t *testing.T) {
 	j := start(t, 2, 23007)
 	gs := j.group(t, "world", j.ranks())
 	t.Setenv("WEFT_NCCL", "/nonexistent/libnccl.so.2")
 	for r, err := range all(j.ranks(), func(r int) error {
-		h := &heap{driver: fakeDriver{fakeGPU: fakeGPU{fakenccl.GPU{Of: j.f, Number: r}}, over: new(atomic.Bool)}, blocks: map[uintptr][]byte{}}
+		h := heapOf(j.f, r, new(atomic.Bool))
 		d, err := gpus.On(device.Over(device.CUDA(r), h, 0))
 		if err == nil {
 			_, err = gpus.Attach(t.Context(), gs[r], d, gpus.Config{NCCL: gpus.Must})
+		}
+		if n := h.driver.open.Load(); n > 0 {
+			err = fmt.Errorf("%d streams are left open", n)
 		}
 		return err
 	}) {

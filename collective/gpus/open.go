@@ -80,11 +80,27 @@ func Open(c context.Context, g *collective.Group, d *Device, cfg Config) (*Comm,
 	if cfg.Poll == 0 {
 		cfg.Poll = 20 * time.Millisecond
 	}
+	if err := given(c, g, d); err != nil {
+		return nil, fmt.Errorf("gpus: open NCCL: %w", err)
+	}
 	m, err := open(c, g, d, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("gpus: open NCCL in group %q: %w", g.Name(), err)
 	}
 	return m, nil
+}
+
+// given says whether there are a group and a GPU. Where there is no GPU all members hear of it.
+func given(c context.Context, g *collective.Group, d *Device) error {
+	if g == nil {
+		return fmt.Errorf("%w: no group", collective.ErrArguments)
+	}
+	if d == nil {
+		err := fmt.Errorf("%w: no GPU; On gives one", collective.ErrArguments)
+		g.Abandon(collective.Scope(c, scope), err)
+		return err
+	}
+	return nil
 }
 
 func open(c context.Context, g *collective.Group, d *Device, cfg Config) (*Comm, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/collective/internal/turns"
 	"github.com/weft-project/weft/device/cuda/nccl"
 	"github.com/weft-project/weft/rpc"
 )
@@ -30,7 +31,7 @@ func FuzzAlarm(f *testing.F) {
 
 // What a member says that it calls may be anything, too.
 func FuzzCalled(f *testing.F) {
-	good := saying([]nccl.Call{{Type: nccl.Float32, Count: 3}, {Kind: nccl.Send, Peer: 1}}, "x.go:1")
+	good := saying([]nccl.Call{{Type: nccl.Float32, Count: 3}, {Kind: nccl.Send, Peer: 1}}, "x.go:1", true)
 	for _, c := range []called{good, {}, {Calls: []operation{{Kind: nccl.Recv, Peer: 7}}}, {Calls: []operation{{Kind: -1}}}} {
 		raw, err := cbor.Marshal(c)
 		require.NoError(f, err)
@@ -60,4 +61,44 @@ func TestAnAlarmKeepsTheKindOfAnErrorAndAtMostSoManyWords(t *testing.T) {
 		require.LessOrEqual(t, len(a.Says), mostSaid)
 	}
 	require.ErrorIs(t, together([]called{{Calls: []operation{{Kind: nccl.Send, Peer: 9}}}}), rpc.ErrProtocol, "a rank that is not there")
+}
+
+func TestAnAlarmIsTextWhereverItIsCut(t *testing.T) {
+	for _, says := range []string{strings.Repeat("a", mostSaid-1) + "é", "\xff", strings.Repeat("é", mostSaid)} {
+		for _, err := range []error{errors.New(says), nccl.Failure(says, 3, says)} {
+			var a alarm
+			require.NoError(t, a.decode(alarmOf(err).encode()))
+			require.LessOrEqual(t, len(a.Says), mostSaid)
+		}
+	}
+}
+
+func TestAnAlarmTellsOfAFailureWithoutWhoHadItFirst(t *testing.T) {
+	a := alarmOf(&FailedError{Rank: 1, Worker: "w", Cause: errors.New("x")})
+	require.Equal(t, "x", a.Says, "who hears of it says who told")
+}
+
+// What has ended holds up nobody, and is not done when those before it have gone.
+func TestOfACommunicatorThatHasEndedNothingIsDoneAnyMore(t *testing.T) {
+	d, ended, lives := Use(nil), &Comm{}, &Comm{}
+	key := func(n uint64) turns.Key { return turns.Key{Group: "g", N: n} }
+	first := d.lineUp(key(1))
+	var did []int
+	jobs := map[int]*job{}
+	for n, m := range map[int]*Comm{2: ended, 3: lives} {
+		jobs[n] = &job{of: m, done: make(chan struct{}), do: func() error { did = append(did, n); return nil }}
+	}
+	for n := 2; n <= 3; n++ { // they wait for the first
+		d.settle(key(uint64(n)), []uint64{d.lineUp(key(uint64(n)))}, jobs[n])
+	}
+	d.abandon(ended)
+	one := &job{of: lives, done: make(chan struct{}), do: func() error { did = append(did, 1); return nil }}
+	d.settle(key(1), []uint64{first}, one)
+	<-jobs[3].done
+	require.Equal(t, []int{1, 3}, did)
+	select {
+	case <-jobs[2].done:
+		require.Fail(t, "it is done")
+	default:
+	}
 }

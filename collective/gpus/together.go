@@ -10,8 +10,9 @@ import (
 
 // called is what a member says of a Run.
 type called struct {
-	Calls []operation
-	Line  string
+	Calls    []operation
+	Line     string
+	Captures bool // into a graph, to be done later
 }
 
 // operation is a call without addresses.
@@ -23,8 +24,8 @@ type operation struct {
 	Root, Peer int
 }
 
-func saying(calls []nccl.Call, line string) called {
-	c := called{Line: line}
+func saying(calls []nccl.Call, line string, captures bool) called {
+	c := called{Line: line, Captures: captures}
 	for _, x := range calls {
 		o := operation{Kind: x.Kind, Count: x.Count, Type: x.Type}
 		if x.Kind.Sums() {
@@ -58,7 +59,7 @@ func together(all []called) error {
 		}
 	}
 	for r, one := range all {
-		if a, b := essence(all[0]), essence(one); a != b {
+		if a, b := essence(all[0]), essence(one); a != b || all[0].Captures != one.Captures {
 			return differ(all, 0, r)
 		}
 		for _, call := range one.Calls {
@@ -103,6 +104,9 @@ func differ(all []called, ranks ...int) error {
 			calls = append(calls, call.String())
 		}
 		e.Ranks[i], e.Calls[i], e.Lines[i] = r, strings.Join(calls, " and "), all[r].Line
+		if all[r].Captures {
+			e.Calls[i] += ", captured in a graph"
+		}
 	}
 	return e
 }

@@ -35,6 +35,9 @@ type operation struct {
 // begin takes the value of x. shape is how x is described to the others: what may differ in it is
 // −1. Where it fails the others are told. Whoever gets an operation calls giveBack.
 func begin(c context.Context, g *collective.Group, name string, x *autodiff.Tensor, shape func(s device.Shape) (device.Shape, error)) (*operation, error) {
+	if g == nil {
+		return nil, errNoGroup
+	}
 	o := &operation{g: g, name: name, x: x}
 	if err := o.open(c, shape); err != nil {
 		g.Abandon(c, fmt.Errorf("%s: %w", name, err))
@@ -42,6 +45,8 @@ func begin(c context.Context, g *collective.Group, name string, x *autodiff.Tens
 	}
 	return o, nil
 }
+
+var errNoGroup = fmt.Errorf("%w: no group", collective.ErrArguments)
 
 func (o *operation) open(c context.Context, shape func(s device.Shape) (device.Shape, error)) (err error) {
 	if err := o.x.Err(); err != nil {

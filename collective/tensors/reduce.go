@@ -14,7 +14,7 @@ import (
 // Xor have no gradients.
 func AllReduce(c context.Context, g *collective.Group, x *autodiff.Tensor, op collective.Op) *autodiff.Tensor {
 	name := fmt.Sprintf("AllReduce %v", op)
-	if composed(c, x, op) {
+	if g != nil && composed(c, x, op) {
 		return inTwo(c, g, name, x, op, func(c context.Context, part *autodiff.Tensor) *autodiff.Tensor { return AllGather(c, g, part, 0) })
 	}
 	o, err := begin(c, g, name, x, checked(x, op, same))
@@ -35,7 +35,7 @@ func AllReduce(c context.Context, g *collective.Group, x *autodiff.Tensor, op co
 // Reduce is that on the root alone; on the others it is nil.
 func Reduce(c context.Context, g *collective.Group, x *autodiff.Tensor, op collective.Op, root int) *autodiff.Tensor {
 	name := fmt.Sprintf("Reduce %v to rank %d", op, root)
-	if composed(c, x, op) && root >= 0 && root < g.Size() {
+	if g != nil && composed(c, x, op) && root >= 0 && root < g.Size() {
 		return inTwo(c, g, name, x, op, func(c context.Context, part *autodiff.Tensor) *autodiff.Tensor { return Gather(c, g, part, 0, root) })
 	}
 	o, err := begin(c, g, name, x, rooted(g, root, checked(x, op, same)))
@@ -119,6 +119,9 @@ func Broadcast(c context.Context, g *collective.Group, x *autodiff.Tensor, root 
 // it.
 func Enter(c context.Context, g *collective.Group, x *autodiff.Tensor) *autodiff.Tensor {
 	const name = "Enter"
+	if g == nil {
+		return failed(name, errNoGroup)
+	}
 	o := &operation{g: g, name: name, x: x, key: g.Name() + " " + g.Mark(c)} // there is nothing that others could wait for
 	if err := o.open(c, same); err != nil {
 		return failed(name, err)

@@ -4,6 +4,7 @@ package fakenccl
 
 import (
 	_ "embed" // the source
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,6 +31,9 @@ type Fake struct {
 	misuses    func() int32
 	registered func() int32
 	config     func(out *int64)
+	capture    func(gpu int32, stream uintptr) int32
+	end        func(graph int32) int32
+	replay     func(graph int32)
 }
 
 // Maker builds libraries, each version once. Its zero value is ready.
@@ -88,7 +92,7 @@ func open(path string) (*Fake, error) {
 	}
 	f := &Fake{Path: path}
 	for name, to := range map[string]any{"current": &f.current, "plant": &f.plant, "mend": &f.mend, "calls": &f.calls, "pending": &f.pending, "record": &f.record,
-		"misuses": &f.misuses, "registered": &f.registered, "config": &f.config} {
+		"misuses": &f.misuses, "registered": &f.registered, "config": &f.config, "capture": &f.capture, "end": &f.end, "replay": &f.replay} {
 		purego.RegisterLibFunc(to, lib, "weft_fake_"+name)
 	}
 	return f, nil
@@ -125,6 +129,29 @@ func (f *Fake) Config() (c [29]int) {
 	}
 	return c
 }
+
+// Graph is what was submitted to a GPU's stream while that was captured.
+type Graph struct {
+	of *Fake
+	k  int32
+}
+
+// Capture captures what do submits to a stream of a GPU: it is recorded, and done by Replay alone.
+// Sixteen graphs of 32 submissions are the most.
+func (f *Fake) Capture(gpu int, stream uintptr, do func() error) (Graph, error) {
+	k := f.capture(int32(gpu), stream)
+	if k < 0 {
+		return Graph{}, errors.New("more graphs than the fake has room for")
+	}
+	err := do()
+	if f.end(k) == 0 && err == nil {
+		err = errors.New("a graph of nothing")
+	}
+	return Graph{f, k}, err
+}
+
+// Replay submits it.
+func (g Graph) Replay() { g.of.replay(g.k) }
 
 // Record is one operation that was submitted.
 type Record struct {

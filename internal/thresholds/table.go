@@ -84,6 +84,7 @@ func All() []Threshold {
 		{"transport/internal/mux.readAhead", 64 << 10, Bytes, Messages},
 		{"transport/internal/quicstream.windowLeast", 120 << 10, Bytes, Messages},
 		{"transport/internal/mux.window", 128 << 10, Bytes, Messages},
+		{"transport/internal/bulk.wideBytes", 128 << 10, Bytes, Messages},
 		{"transport/internal/mux.backlogMax", 256 << 10, Bytes, Messages},
 		{"transport/internal/bulk.blockBytes", 256 << 10, Bytes, Messages},
 		{"transport/internal/bulk.leastBytes", 256 << 10, Bytes, Messages},

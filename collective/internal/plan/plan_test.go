@@ -184,4 +184,10 @@ func TestBetweenHostsASlotThatAllNeedGoesOnce(t *testing.T) {
 	require.Equal(t, 8*2, slots, "8 pieces")
 	slots, _ = crossing(AllReduce, Hosts)
 	require.Equal(t, 3*5+4*4+1*7+8*2, slots, "arrays to be summed in order, and sums once")
+	layout = []int{0, 1, 2, 3, 4, 0, 1, 2, 0, 5} // 3, 2, 2, 1, 1 and 1
+	slots, onHost = crossing(AllGather, Hosts)
+	require.Equal(t, 10*5, slots, "each of 10 to five other hosts")
+	require.Equal(t, 10*(2+1+1), onHost)
+	slots, _ = crossing(Broadcast, Hosts)
+	require.Equal(t, 10*5, slots)
 }

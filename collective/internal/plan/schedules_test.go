@@ -54,11 +54,12 @@ func brought(kind plan.Kind, size, rank, root int) map[plan.Slot]value {
 	return has
 }
 
-// layout puts members on hosts: on one, on one each, on two in turn, on two of any sizes, on three.
+// layout puts members on hosts: on one, on one each, on two in turn, on two of any sizes, on three,
+// on four and on five.
 func layout(size, root int) []int {
 	at := make([]int, size)
 	for r := range at {
-		at[r] = []int{0, r, r % 2, min(r/(1+size/3), 1), r * 7 % 3}[(size+root)%5]
+		at[r] = []int{0, r, r % 2, min(r/(1+size/3), 1), r * 7 % 3, r * 3 % 4, r * 2 % 5}[(size+root)%7]
 	}
 	return at
 }

@@ -108,21 +108,22 @@ func names(ranks ...int) (all []string) {
 // lose takes a member away by a signal while all sum. All others must get its name.
 func (p *partners) lose(victim int, signal syscall.Signal) {
 	p.t.Helper()
-	for r, end := range p.take(victim, signal) {
+	for r, end := range p.take(victim, signal, "sum") {
 		if p.procs[r] != nil {
 			require.Equal(p.t, names(victim)[0], end.Lost, "rank %d: %s", r, end.Err)
 		}
 	}
 }
 
-// take takes a member away by a signal while all sum. It gives how the others' sums have ended.
-func (p *partners) take(victim int, signal syscall.Signal) []parted {
+// take takes a member away by a signal while all sum, or do something else again and again. It
+// gives how that has ended on the others.
+func (p *partners) take(victim int, signal syscall.Signal, do string) []parted {
 	p.t.Helper()
 	ends := make([]parted, len(p.procs))
 	lost := p.procs[victim]
 	p.procs[victim] = nil
-	go func() { _ = lost.Ask(p.t.Context(), "sum", 1<<30, nil) }() // until it is killed
-	summed := p.start(func(c context.Context, r int) error { return p.procs[r].Ask(c, "sum", 1<<30, &ends[r]) })
+	go func() { _ = lost.Ask(p.t.Context(), do, 1<<30, nil) }() // until it is killed
+	summed := p.start(func(c context.Context, r int) error { return p.procs[r].Ask(c, do, 1<<30, &ends[r]) })
 	p.all(func(c context.Context, r int) error { return p.procs[r].Ask(c, "after", 3, nil) })
 	killed := time.Now()
 	require.NoError(p.t, syscall.Kill(lost.PID(), signal))
@@ -209,25 +210,28 @@ func TestAMemberThatIsStoppedIsLostWithinTheLease(t *testing.T) {
 	p.end()
 }
 
-func TestAMemberThatIsTerminatedWithinASumIsNamedAndLeftOut(t *testing.T) {
-	for what, heeds := range map[string]bool{"by default": false, "where it closes its group": true} {
-		t.Run(what, func(t *testing.T) {
-			p := partnered(t, 3)
-			if heeds {
-				c, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
-				require.NoError(t, p.procs[1].Ask(c, "heed", nil, nil))
-			}
-			for r, end := range p.take(1, syscall.SIGTERM) {
-				if p.procs[r] != nil {
-					require.Contains(t, end.Err, names(1)[0], "rank %d", r)
-				}
-			}
-			p.change("without", nil, 0, 2)
-			p.sum()
-			p.end()
-		})
+func TestAMemberThatIsTerminatedWithinAnOperationIsNamedAndLeftOut(t *testing.T) {
+	for _, do := range []string{"sum", "narrow", "gather", "trade"} {
+		t.Run(do+" by default", func(t *testing.T) { terminated(t, do, false) })
+		t.Run(do+" where it closes its group", func(t *testing.T) { terminated(t, do, true) })
 	}
+}
+
+func terminated(t *testing.T, do string, heeds bool) {
+	p := partnered(t, 3)
+	if heeds {
+		c, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		require.NoError(t, p.procs[1].Ask(c, "heed", nil, nil))
+	}
+	for r, end := range p.take(1, syscall.SIGTERM, do) {
+		if p.procs[r] != nil {
+			require.Contains(t, end.Err, names(1)[0], "rank %d", r)
+		}
+	}
+	p.change("without", nil, 0, 2)
+	p.sum()
+	p.end()
 }
 
 func TestTwoMembersThatAreKilledAtOnceAreBothLeftOut(t *testing.T) {

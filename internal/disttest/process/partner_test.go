@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/disttest/workload"
 )
 
@@ -88,18 +89,100 @@ func (p *partner) enlist(c context.Context, at workload.Place) (gone, error) {
 }
 
 // sum sums until that fails. A result that is not right is an error of the command.
-func (p *partner) sum(c context.Context, most int) (done parted, err error) {
-	g := p.group()
-	want := float32(0)
-	for _, m := range g.Members() {
-		want += float32(m.WorkerRank)
-	}
+func (p *partner) sum(c context.Context, most int) (parted, error) {
 	x := make([]float32, arrays)
-	for done.Sums < most {
-		for i := range x {
-			x[i] = float32(p.m.Rank())
+	return p.repeat(most, func(g *collective.Group) (right, err error) {
+		fill(x, p.m.Rank())
+		err = collective.AllReduce(c, g, x, collective.Sum)
+		return filled(x, ranksOf(g)), err
+	})
+}
+
+// narrow does so with arrays that travel as bfloat16, which holds such small numbers.
+func (p *partner) narrow(c context.Context, most int) (parted, error) {
+	x := make([]float32, arrays)
+	var n collective.Narrow
+	return p.repeat(most, func(g *collective.Group) (right, err error) {
+		fill(x, p.m.Rank())
+		err = n.AllReduce(c, g, x, collective.Sum)
+		return filled(x, ranksOf(g)), err
+	})
+}
+
+// gather gathers the buffers of all, until that fails.
+func (p *partner) gather(c context.Context, most int) (parted, error) {
+	return p.repeat(most, func(g *collective.Group) (right, err error) {
+		x, err := buffer(p.m.Rank())
+		if err != nil {
+			return err, nil
 		}
-		err := collective.AllReduce(c, g, x, collective.Sum)
+		defer x.Release() //nolint:errcheck // ours
+		all, err := g.AllGathered(c, device.Float32, x)
+		return own(all, g, func(m collective.Member) int { return m.WorkerRank }), err
+	})
+}
+
+// trade gives each member a buffer of its own, until that fails.
+func (p *partner) trade(c context.Context, most int) (parted, error) {
+	return p.repeat(most, func(g *collective.Group) (right, err error) {
+		x := make([]*device.Buffer, g.Size())
+		for r, m := range g.Members() {
+			if x[r], err = buffer(10*p.m.Rank() + m.WorkerRank); err != nil {
+				return err, nil
+			}
+			defer x[r].Release() //nolint:errcheck // ours
+		}
+		all, err := g.Exchanged(c, device.Float32, x)
+		return own(all, g, func(m collective.Member) int { return 10*m.WorkerRank + p.m.Rank() }), err
+	})
+}
+
+func fill(x []float32, with int) {
+	for i := range x {
+		x[i] = float32(with)
+	}
+}
+
+func filled(x []float32, with int) error {
+	for i, v := range x {
+		if v != float32(with) {
+			return fmt.Errorf("element %d is %v; expected %d", i, v, with)
+		}
+	}
+	return nil
+}
+
+func ranksOf(g *collective.Group) (sum int) {
+	for _, m := range g.Members() {
+		sum += m.WorkerRank
+	}
+	return sum
+}
+
+func buffer(with int) (*device.Buffer, error) {
+	b, err := device.Host().Alloc(4 * arrays)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := b.Host()
+	fill(device.As[float32](mem), with)
+	return b, err
+}
+
+// own checks what came from each member, and gives it back.
+func own(all []*device.Buffer, g *collective.Group, want func(m collective.Member) int) (err error) {
+	for r, b := range all {
+		mem, e := b.Host()
+		err = errors.Join(err, e, filled(device.As[float32](mem), want(g.Members()[r])), b.Release())
+	}
+	return err
+}
+
+// repeat does something until it fails. A result that is not right is an error of the command.
+func (p *partner) repeat(most int, do func(g *collective.Group) (right, err error)) (done parted, err error) {
+	g := p.group()
+	for done.Sums < most {
+		right, err := do(g)
 		done.Known = time.Now()
 		if err != nil {
 			done.Err = err.Error()
@@ -108,10 +191,8 @@ func (p *partner) sum(c context.Context, most int) (done parted, err error) {
 			}
 			return done, nil
 		}
-		for i, v := range x {
-			if v != want {
-				return done, fmt.Errorf("element %d of sum %d among %d is %v; expected %v", i, done.Sums, g.Size(), v, want)
-			}
+		if right != nil {
+			return done, fmt.Errorf("operation %d among %d: %w", done.Sums, g.Size(), right)
 		}
 		done.Sums++
 		p.count()

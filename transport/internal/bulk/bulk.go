@@ -108,7 +108,7 @@ func (m *maker) dial(c context.Context, addr string, secret *[32]byte, stripe in
 	if err != nil {
 		return nil, err
 	}
-	conn := tls.Client(tcp, m.tls())
+	conn := tls.Client(&wide{Conn: tcp}, m.tls())
 	stop := context.AfterFunc(c, func() { _ = tcp.Close() })
 	err = introduce(conn, secret, stripe)
 	if !stop() {

@@ -1,6 +1,7 @@
 package bulk
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"sync"
@@ -43,6 +44,7 @@ type channel struct {
 // stripe is one connection. Only its writer writes, and only its reader reads.
 type stripe struct {
 	conn    net.Conn
+	under   *wide  // below TLS; nil in tests without it
 	scratch []byte // the reader's; made when it is needed
 }
 
@@ -51,6 +53,11 @@ func newChannel(env lane.Env, conns []net.Conn) *channel {
 	h.more.L = &h.mu
 	for _, conn := range conns {
 		s := &stripe{conn: conn}
+		if t, ok := conn.(*tls.Conn); ok {
+			if s.under, ok = t.NetConn().(*wide); ok {
+				s.under.collect()
+			}
+		}
 		h.stripes = append(h.stripes, s)
 		go h.sendBlocks(s)
 		go h.read(s)

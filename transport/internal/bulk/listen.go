@@ -178,7 +178,7 @@ type provenStripe struct {
 // hear lets a connection prove itself, nil if it does not.
 func (s *server) hear(tcp net.Conn) *provenStripe {
 	_ = tcp.SetDeadline(time.Now().Add(lane.HandshakeTimeout))
-	conn := tls.Server(tcp, s.m.tls())
+	conn := tls.Server(&wide{Conn: tcp}, s.m.tls())
 	if err := conn.Handshake(); err != nil {
 		if cause := stripeRefused(err); cause != "" {
 			s.m.refusals.Tell(tcp.RemoteAddr(), cause, err)

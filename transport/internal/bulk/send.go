@@ -124,20 +124,20 @@ type held struct {
 	mem []byte
 }
 
-// awaitTurn waits for a block to send. Before it waits, what w still has of the last one goes.
-func (b *block) awaitTurn(h *channel, w *bufio.Writer) error {
+// awaitTurn waits for a block to send. Before it waits, what w still has of the last ones goes.
+func (b *block) awaitTurn(h *channel, w *writer) error {
 	h.mu.Lock()
 	defer h.unlock()
 	for len(h.ready) == 0 {
 		if err := h.usableLocked(); err != nil {
 			return err
 		}
-		if w.Buffered() == 0 {
+		if !w.unsent {
 			h.more.Wait()
 			continue
 		}
 		h.mu.Unlock()
-		err := w.Flush()
+		err := w.flush()
 		if h.mu.Lock(); err != nil {
 			return err
 		}
@@ -207,7 +207,8 @@ func (b *block) copy() error {
 
 // emit sends the block, but for bytes that do not fill a TLS record and stay with w. It lets go of
 // its tensors.
-func (b *block) emit(w *bufio.Writer) error {
+func (b *block) emit(w *writer) error {
+	w.unsent = true
 	head := binary.LittleEndian.AppendUint64(w.AvailableBuffer(), b.t.id)
 	_, err := w.Write(binary.LittleEndian.AppendUint64(head, b.number))
 	if len(b.held) == 0 {
@@ -225,8 +226,25 @@ func (b *block) emit(w *bufio.Writer) error {
 	return err
 }
 
+// writer writes on a stripe: parts of records wait here for the rest, and records below TLS for
+// more of them.
+type writer struct {
+	*bufio.Writer
+	under  *wide
+	unsent bool
+}
+
+// flush sends all that waits.
+func (w *writer) flush() error {
+	w.unsent = false
+	if err := w.Flush(); err != nil || w.under == nil {
+		return err
+	}
+	return w.under.flush()
+}
+
 // writeRecords writes whole TLS records from where they lie, and leaves the rest with w.
-func writeRecords(w *bufio.Writer, b []byte) error {
+func writeRecords(w *writer, b []byte) error {
 	whole := max(0, len(b)-(w.Buffered()+len(b))%recordBytes)
 	_, err := w.Write(b[:whole])
 	_, err2 := w.Write(b[whole:])
@@ -254,7 +272,7 @@ const recordBytes = 16 << 10
 // record, as heads are, shares one with what comes next. Of other devices' tensors a copy is sent.
 func (h *channel) sendBlocks(s *stripe) {
 	var b block
-	w := bufio.NewWriterSize(s.conn, recordBytes)
+	w := &writer{Writer: bufio.NewWriterSize(s.conn, recordBytes), under: s.under}
 	polite := lane.NewCourtesy(h.env.Calls)
 	for {
 		err := b.awaitTurn(h, w)

@@ -79,48 +79,66 @@ func randomSends(r *rand.Rand) sends {
 	return x
 }
 
+// family is a version of IP, with its names for one and the same.
+type family struct {
+	network                  string
+	loopback                 net.IP
+	level, tos, tosIn, where int
+}
+
+var families = []family{
+	{"udp4", net.IPv4(127, 0, 0, 1), unix.IPPROTO_IP, unix.IP_TOS, unix.IP_RECVTOS, unix.IP_PKTINFO},
+	{"udp6", net.IPv6loopback, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_RECVTCLASS, unix.IPV6_RECVPKTINFO},
+}
+
 // words are what the sender says to the system.
-func (x sends) words() []byte {
-	tos := word(unix.IPPROTO_IP, unix.IP_TOS, []byte{x.ecn, 0, 0, 0})
+func (x sends) words(f family) []byte {
+	tos := word(f.level, f.tos, []byte{x.ecn, 0, 0, 0})
 	if x.size > 0 {
 		tos = append(tos, word(unix.IPPROTO_UDP, unix.UDP_SEGMENT, binary.NativeEndian.AppendUint16(nil, uint16(x.size)))...)
 	}
 	return tos
 }
 
-func (x sends) send(from *net.UDPConn, to *net.UDPAddr) error {
-	_, _, err := from.WriteMsgUDP(x.bytes, x.words(), to)
+func (x sends) send(f family, from *net.UDPConn, to *net.UDPAddr) error {
+	_, _, err := from.WriteMsgUDP(x.bytes, x.words(f), to)
 	return err
 }
 
 // wideSocket is a socket on all addresses that asks for the words that quic-go asks for.
-func wideSocket(t testing.TB) (*net.UDPConn, *net.UDPAddr) {
-	u, err := net.ListenUDP("udp4", &net.UDPAddr{})
+func wideSocket(t testing.TB, f family) (*net.UDPConn, *net.UDPAddr) {
+	u, err := net.ListenUDP(f.network, &net.UDPAddr{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = u.Close() })
 	raw, err := u.SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) {
-		err = errors.Join(unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTOS, 1), unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1))
+		err = errors.Join(unix.SetsockoptInt(int(fd), f.level, f.tosIn, 1), unix.SetsockoptInt(int(fd), f.level, f.where, 1))
 	}))
 	require.NoError(t, err)
 	require.NoError(t, u.SetReadDeadline(time.Now().Add(10*time.Second)))
-	return u, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: u.LocalAddr().(*net.UDPAddr).Port}
+	return u, &net.UDPAddr{IP: f.loopback, Port: u.LocalAddr().(*net.UDPAddr).Port}
 }
 
 // TestJoinedDatagramsReachTheReaderAsThoseThatCameAlone compares with a socket that joins nothing.
 func TestJoinedDatagramsReachTheReaderAsThoseThatCameAlone(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.network, func(t *testing.T) { joinedAsAlone(t, f) })
+	}
+}
+
+func joinedAsAlone(t *testing.T, f family) {
 	leak.Check(t)
 	trainsSeen := 0
 	for seed := range uint64(soak.Cases(20)) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		joined, atJoined := wideSocket(t)
-		apart, atApart := wideSocket(t)
+		joined, atJoined := wideSocket(t, f)
+		apart, atApart := wideSocket(t, f)
 		eager := eagerSocket(joined, nil, nil).(*eagerUDP)
 		require.NotNil(t, eager.joined, "this system joins datagrams")
 		var senders []*net.UDPConn
 		for range 1 + r.IntN(3) {
-			u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			u, err := net.ListenUDP(f.network, &net.UDPAddr{IP: f.loopback})
 			require.NoError(t, err)
 			defer u.Close()
 			senders = append(senders, u)
@@ -129,8 +147,8 @@ func TestJoinedDatagramsReachTheReaderAsThoseThatCameAlone(t *testing.T) {
 			var want [][]byte
 			for len(want) < 20 {
 				x, from := randomSends(r), senders[r.IntN(len(senders))]
-				require.NoError(t, x.send(from, atJoined))
-				require.NoError(t, x.send(from, atApart))
+				require.NoError(t, x.send(f, from, atJoined))
+				require.NoError(t, x.send(f, from, atApart))
 				want = append(want, x.datagrams(quicRoom)...)
 			}
 			plain := ipv4.NewPacketConn(apart)
@@ -162,7 +180,8 @@ func TestJoinedDatagramsReachTheReaderAsThoseThatCameAlone(t *testing.T) {
 
 func TestOfATrainOnlyWhatIsHeededIsGivenOut(t *testing.T) {
 	leak.Check(t)
-	socket, at := wideSocket(t)
+	f := families[0]
+	socket, at := wideSocket(t, f)
 	from, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
 	defer from.Close()
@@ -172,9 +191,9 @@ func TestOfATrainOnlyWhatIsHeededIsGivenOut(t *testing.T) {
 	for range soak.Cases(50) {
 		x := randomSends(r)
 		want := slices.DeleteFunc(x.datagrams(quicRoom), func(b []byte) bool { return !heeded(b, nil) })
-		require.NoError(t, x.send(from, at))
+		require.NoError(t, x.send(f, from, at))
 		last := sends{bytes: []byte("!")} // something to wait for
-		require.NoError(t, last.send(from, at))
+		require.NoError(t, last.send(f, from, at))
 		for _, b := range append(want, last.bytes) {
 			ms := slots(1, quicRoom, 128)
 			n, err := eager.ReadBatch(ms, 0)

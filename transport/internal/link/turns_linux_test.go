@@ -67,7 +67,7 @@ func TestASocketGivesTurnsAwayAfterTrainsWhileThereAreCalls(t *testing.T) {
 		return eagerSocket(udp, nil, &calls).(*eagerUDP)
 	}
 	carry := func(here, there *eagerUDP, x sends) {
-		_, _, err := here.WriteMsgUDP(x.bytes, x.words(), there.LocalAddr().(*net.UDPAddr))
+		_, _, err := here.WriteMsgUDP(x.bytes, x.words(families[0]), there.LocalAddr().(*net.UDPAddr))
 		require.NoError(t, err)
 		for left := len(x.datagrams(datagramMost)); left > 0; {
 			n, err := there.ReadBatch(slots(batch, datagramMost, 128), 0)
