@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/peers"
 )
 
 // step is one Backward.
@@ -208,7 +209,7 @@ func (s *step) whoFailed(c context.Context, own error) error {
 			return &NotFiniteError{Rank: rank, Worker: s.g.Members()[rank].Worker, Parameter: why.NotFinite}
 		}
 		if why.Text != "" {
-			return s.failure(rank, why.Text, own)
+			return peers.Failure(s.g, rank, why.Text, own)
 		}
 	}
 	return ErrFailed

@@ -1,0 +1,135 @@
+// Package peers is what ranks tell each other of what they bring and of why they fail, so that all
+// of them say the same. Users see its types and errors in package parallel.
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/weft-project/weft/collective"
+)
+
+// What can go wrong on any rank.
+var (
+	ErrParameters = errors.New("bad parameters")
+	ErrFailed     = errors.New("a rank has failed")
+)
+
+// Offer is what a rank brings: parameters, one line each, and what else must be the same on all.
+type Offer struct {
+	List   []string
+	Config string
+	Err    error // why it cannot take part
+}
+
+// brought is what a rank tells the others of its offer.
+type brought struct {
+	Digest uint64
+	Failed string
+}
+
+// Compare fails on all ranks where offers differ between any.
+func Compare(c context.Context, g *collective.Group, mine Offer) error {
+	digest := fnv.New64a()
+	fmt.Fprintf(digest, "%q %q", mine.List, mine.Config)
+	told := brought{Digest: digest.Sum64()}
+	if mine.Err != nil {
+		told.Failed = mine.Err.Error()
+	}
+	all, err := collective.Agree(c, g, told)
+	if err != nil {
+		return err
+	}
+	differ := false
+	for rank, b := range all {
+		if b.Failed != "" {
+			return Failure(g, rank, b.Failed, mine.Err)
+		}
+		differ = differ || b.Digest != all[0].Digest
+	}
+	if !differ {
+		return nil
+	}
+	lists, err := collective.Agree(c, g, mine.List)
+	if err != nil {
+		return err
+	}
+	return firstDifference(lists)
+}
+
+// Outcome is the same on all ranks: nil where no rank has failed, and else what the first one says.
+func Outcome(c context.Context, g *collective.Group, own error) error {
+	var mine string
+	if own != nil {
+		mine = own.Error()
+	}
+	all, err := collective.Agree(c, g, mine)
+	if err != nil {
+		return err
+	}
+	for rank, text := range all {
+		if text != "" {
+			return Failure(g, rank, text, own)
+		}
+	}
+	return nil
+}
+
+// DifferenceError says in which parameter a rank differs from rank 0.
+type DifferenceError struct {
+	Rank        int
+	Here, There string // the parameter on rank 0, and on that rank; empty: there is none
+}
+
+func (e *DifferenceError) Error() string {
+	return fmt.Sprintf("%v: rank 0 has %q where rank %d has %q", ErrParameters, e.Here, e.Rank, e.There)
+}
+
+// Unwrap gives ErrParameters.
+func (e *DifferenceError) Unwrap() error { return ErrParameters }
+
+func firstDifference(lists [][]string) error {
+	for rank, list := range lists {
+		for i := range max(len(list), len(lists[0])) {
+			e := DifferenceError{Rank: rank}
+			if i < len(lists[0]) {
+				e.Here = lists[0][i]
+			}
+			if i < len(list) {
+				e.There = list[i]
+			}
+			if e.Here != e.There {
+				return &e
+			}
+		}
+	}
+	return fmt.Errorf("%w: Config differs between ranks", ErrParameters)
+}
+
+// FailureError says which rank was the first that failed, and why. It wraps what has failed on this
+// rank, if anything has.
+type FailureError struct {
+	Rank   int
+	Worker string
+	Text   string
+	cause  error
+}
+
+func (e *FailureError) Error() string {
+	return fmt.Sprintf("%v: rank %d, %s: %s", ErrFailed, e.Rank, e.Worker, e.Text)
+}
+
+// Unwrap gives ErrFailed, and what has failed on this rank.
+func (e *FailureError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{ErrFailed}
+	}
+	return []error{ErrFailed, e.cause}
+}
+
+// Failure is a [FailureError] of a rank of the group, with what has failed on this one, or nil.
+func Failure(g *collective.Group, rank int, text string, own error) error {
+	return &FailureError{Rank: rank, Worker: g.Members()[rank].Worker, Text: text, cause: own}
+}
