@@ -60,18 +60,27 @@ func Compare(c context.Context, g *collective.Group, mine Offer) error {
 }
 
 // Outcome is the same on all ranks: nil where no rank has failed, and else what the first one says.
+// What another group has found to be its outcome stays what it is.
 func Outcome(c context.Context, g *collective.Group, own error) error {
-	var mine string
-	if own != nil {
-		mine = own.Error()
+	type told struct {
+		Rank         int
+		Worker, Text string
+	}
+	var mine told
+	var found *FailureError
+	switch {
+	case errors.As(own, &found):
+		mine = told{found.Rank, found.Worker, found.Text}
+	case own != nil:
+		mine = told{g.Rank(), g.Members()[g.Rank()].Worker, own.Error()}
 	}
 	all, err := collective.Agree(c, g, mine)
 	if err != nil {
 		return err
 	}
-	for rank, text := range all {
-		if text != "" {
-			return Failure(g, rank, text, own)
+	for _, first := range all {
+		if first.Worker != "" {
+			return &FailureError{Rank: first.Rank, Worker: first.Worker, Text: first.Text, cause: own}
 		}
 	}
 	return nil

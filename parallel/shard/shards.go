@@ -1,0 +1,143 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/optim"
+)
+
+// Stage is what the ranks keep parts of, in the words of ZeRO.
+type Stage int
+
+const (
+	// Zero3 spreads parameters, gradients and optimizer state.
+	Zero3 Stage = iota
+	// Zero1 spreads optimizer state, and gradients once they are summed. A layer stays whole from
+	// the pass that gathers it until the end of the next backward: it is gathered once a step.
+	Zero1
+)
+
+// Config is how shards are kept. The zero value works. But for Device it is the same on all ranks.
+type Config struct {
+	Stage Stage
+	// Across, if not nil, has the ranks of other groups that have the same part as this one, for
+	// hybrid sharding: gradients are summed within each group, and then across. Each rank has the
+	// same place in its group. See package mesh.
+	Across *collective.Group
+	// Device is where parts lie, and layers while they are whole; nil: where parameters lie when
+	// they are given.
+	Device device.Device
+	// Names are of the parameters, for errors, optimizers and checkpoints: all of
+	// nn.Parameters(model). Without them parameters are told apart by number.
+	Names map[string]*autodiff.Tensor
+}
+
+// Shards are a model's parameters, spread over a group.
+type Shards struct {
+	g, across *collective.Group // across may be nil
+	stage     Stage
+	id        string // in the names of scopes
+	names     []string
+	whole     []*autodiff.Tensor // as the model has them; their values come and go
+	parts     []*autodiff.Tensor // what this rank keeps of each
+	layers    []*layer
+	of        map[*autodiff.Tensor]int // the layer of a parameter
+
+	mu     sync.Mutex // also while somebody waits for a layer
+	walk   walk
+	used   int       // the last layer that was used in this pass
+	passes int       // that were begun
+	backs  int       // backwards that were begun
+	back   *backward // nil: none is under way
+	total  float64   // rows that weights are for: those of the step before, on all ranks
+}
+
+// layer is parameters that are gathered together.
+type layer struct {
+	number int
+	first  int // of its parameters
+	flats  []*flat
+	dev    device.Device // where it is whole
+	fetch  *fetch        // under way, or there; nil: neither
+	inUse  int           // calls of With that it is in
+}
+
+// params is how many there are.
+func (l *layer) params() (n int) {
+	for _, f := range l.flats {
+		n += len(f.params)
+	}
+	return n
+}
+
+// Params are this rank's parts of the parameters, in the order in which these were given: vectors,
+// which may be empty. They are what an optimizer steps, between a backward and the next pass.
+func (s *Shards) Params() []*autodiff.Tensor { return append([]*autodiff.Tensor(nil), s.parts...) }
+
+// Named are the parts with the names of their parameters, for optim.NewGroups.
+func (s *Shards) Named(rule optim.Rule) optim.Group[*autodiff.Tensor] {
+	return optim.Group[*autodiff.Tensor]{Rule: rule, Params: s.Params(), Names: append([]string(nil), s.names...)}
+}
+
+// Layer runs fn, which may read the parameters of layer k, and gives its result. c bounds the
+// gathering of that layer, and of the next one. Where it fails the result carries the error. All
+// ranks call it; see the package.
+func (s *Shards) Layer(c context.Context, k int, fn func() *autodiff.Tensor) (y *autodiff.Tensor) {
+	if err := s.With(c, k, func() error { y = fn(); return nil }); err != nil {
+		return autodiff.Failed(err)
+	}
+	return y
+}
+
+// With is Layer for any function, also one that copies values. Its error is what fn returns, or why
+// the layer could not be had; then fn does not run.
+func (s *Shards) With(c context.Context, k int, fn func() error) error {
+	if k < 0 || k >= len(s.layers) {
+		return fmt.Errorf("shard: %w: %d of %d", ErrLayer, k, len(s.layers))
+	}
+	err := s.enter(c, k)
+	defer s.leave(k)
+	if err != nil {
+		return fmt.Errorf("shard: layer %d: %w", k, err)
+	}
+	return fn()
+}
+
+// Skip takes part in a pass of the others, and computes nothing. A rank that has no rows calls it
+// where they run their layers.
+func (s *Shards) Skip(c context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.finish(c)
+	s.begin()
+	if e := s.finish(c); err == nil {
+		err = e
+	}
+	if err != nil {
+		return fmt.Errorf("shard: Skip: %w", err)
+	}
+	return nil
+}
+
+// Close takes part in what is left of a pass, and lets go of what is whole. The parts stay as they
+// are; parameters have no value any more.
+func (s *Shards) Close(c context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.finish(c)
+	for _, l := range s.layers {
+		s.drop(l)
+	}
+	if err != nil {
+		return fmt.Errorf("shard: Close: %w", err)
+	}
+	return nil
+}
+
+// Layers is how many there are.
+func (s *Shards) Layers() int { return len(s.layers) }
