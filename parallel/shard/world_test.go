@@ -12,44 +12,18 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/collective"
-	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/internal/grouptest"
 	"github.com/weft-project/weft/parallel/shard"
-	"github.com/weft-project/weft/rpc"
 )
 
 // world is the members of a group in this process.
-type world struct {
-	t  *testing.T
-	ws []*rpc.Worker
-	gs []*collective.Group
-}
+type world struct{ *grouptest.World }
 
 func newWorld(t *testing.T, size int) *world {
 	t.Helper()
-	ws := rpctest.World(t, rpctest.Net(), size)
-	w := &world{t, ws, make([]*collective.Group, size)}
-	w.each(func(r int) (err error) {
-		w.gs[r], err = collective.Open(t.Context(), ws[r], "shards")
-		return err
-	})
-	t.Cleanup(func() {
-		for _, g := range w.gs {
-			require.NoError(t, g.Close())
-		}
-	})
-	return w
-}
-
-// attempt does something on all ranks at once.
-func (w *world) attempt(fn func(r int) error) []error { return rpctest.Attempt(len(w.ws), fn) }
-
-func (w *world) each(fn func(r int) error) {
-	w.t.Helper()
-	for r, err := range w.attempt(fn) {
-		require.NoError(w.t, err, "rank %d", r)
-	}
+	return &world{grouptest.New(t, size)}
 }
 
 const (
@@ -254,17 +228,17 @@ func valuesOf(c context.Context, s *shard.Shards, m model) (all [][]float32, err
 
 // requireAsReplicated trains both ways, and compares bit for bit.
 func (w *world) requireAsReplicated(k run) {
-	w.t.Helper()
-	want, got := make([]trained, len(w.gs)), make([]trained, len(w.gs))
-	w.each(func(r int) (err error) {
-		want[r], err = k.replicated(w.t.Context(), w.gs[r])
+	w.T.Helper()
+	want, got := make([]trained, len(w.Gs)), make([]trained, len(w.Gs))
+	w.Each(func(r int) (err error) {
+		want[r], err = k.replicated(w.T.Context(), w.Gs[r])
 		return err
 	})
-	w.each(func(r int) (err error) {
-		got[r], err = k.spread(w.t.Context(), w.gs[r])
+	w.Each(func(r int) (err error) {
+		got[r], err = k.spread(w.T.Context(), w.Gs[r])
 		return err
 	})
 	for r := range got {
-		require.Equal(w.t, want[r], got[r], "rank %d", r)
+		require.Equal(w.T, want[r], got[r], "rank %d", r)
 	}
 }
