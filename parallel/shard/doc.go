@@ -15,8 +15,10 @@
 // # What all ranks call
 //
 // All ranks make the same passes, each of which runs layers in ascending order, and the same
-// backwards. A layer that a rank leaves out costs its gathering. One that comes again begins
-// another pass. A rank without rows calls [Shards.Skip] in place of a pass.
+// backwards. A layer that a rank leaves out costs its gathering. One that comes again, or that
+// comes before the last one, begins another pass, as does what follows [Shards.Backward] or
+// [Shards.Finish]. A rank without rows calls [Shards.Skip] in place of a pass. Ranks that do not do
+// the same get a collective.MismatchError, or wait for one another until a deadline.
 //
 // # Failures
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +35,8 @@ func sizes(m model) (all, largest, activations int) {
 
 // onDevice trains for some steps with all that lasts on a device.
 func onDevice(c context.Context, g *collective.Group, dev device.Device, stage shard.Stage) error {
+	c, cancel := context.WithTimeout(c, time.Minute) // where one fails alone the others do not wait for ever
+	defer cancel()
 	m := newModel(1, deep...)
 	s, err := shard.New(c, g, m.layers(), shard.Config{Device: dev, Stage: stage})
 	if err != nil {
@@ -59,7 +62,7 @@ func onDevice(c context.Context, g *collective.Group, dev device.Device, stage s
 			return err
 		}
 	}
-	if err := s.Close(c); err != nil {
+	if err := s.Finish(c); err != nil {
 		return err
 	}
 	return lasting(s, opt, m)

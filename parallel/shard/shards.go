@@ -124,9 +124,10 @@ func (s *Shards) Skip(c context.Context) error {
 	return nil
 }
 
-// Close takes part in what is left of a pass, and lets go of what is whole. The parts stay as they
-// are; parameters have no value any more.
-func (s *Shards) Close(c context.Context) error {
+// Finish ends a pass that no backward follows, as an evaluation: it takes part in what this rank
+// has left out, and lets go of what is whole. Where no rank leaves out layers the next pass, or a
+// backward, does that without it. All ranks call it.
+func (s *Shards) Finish(c context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.finish(c)
@@ -134,7 +135,7 @@ func (s *Shards) Close(c context.Context) error {
 		s.drop(l)
 	}
 	if err != nil {
-		return fmt.Errorf("shard: Close: %w", err)
+		return fmt.Errorf("shard: Finish: %w", err)
 	}
 	return nil
 }

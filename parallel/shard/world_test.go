@@ -195,7 +195,7 @@ func (k run) spread(c context.Context, g *collective.Group) (out trained, err er
 	if out.params, err = valuesOf(c, s, m); err != nil {
 		return out, err
 	}
-	return out, s.Close(c)
+	return out, s.Finish(c)
 }
 
 // lossOf is the loss of a rank's rows, nil of none.

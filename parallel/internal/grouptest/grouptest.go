@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -21,8 +22,24 @@ type World struct {
 // New is a group of so many, over a network in memory.
 func New(t *testing.T, size int) *World {
 	t.Helper()
-	ws := rpctest.World(t, rpctest.Net(), size)
-	w := &World{t, ws, make([]*collective.Group, size)}
+	return of(t, rpctest.World(t, rpctest.Net(), size))
+}
+
+// OnLane is a group of so many whose arrays travel on a lane, on this host.
+func OnLane(t *testing.T, size int, lane string) *World {
+	t.Helper()
+	w := of(t, rpctest.WorldWith(t, rpctest.Net(), size, func(_ int, cfg *rpc.Config) {
+		cfg.Network, cfg.Listen, cfg.Lanes, cfg.Token = nil, "", []string{lane}, secrettest.Token("job")
+	}))
+	if size > 1 {
+		require.Equal(t, lane, w.Gs[0].Members()[1].Lane)
+	}
+	return w
+}
+
+func of(t *testing.T, ws []*rpc.Worker) *World {
+	t.Helper()
+	w := &World{t, ws, make([]*collective.Group, len(ws))}
 	w.Each(func(r int) (err error) {
 		w.Gs[r], err = collective.Open(t.Context(), ws[r], "all")
 		return err
