@@ -168,7 +168,7 @@ func (s *Shards) reduce(b *backward, l *layer, flats []*device.Buffer) {
 			if flats != nil {
 				in = flats[k]
 			}
-			share, err := s.shareOf(s.scoped(b.c, "reduce", l, b.what), f, in)
+			share, err := s.shareOf(s.scoped(b.c, fmt.Sprintf("reduce %d", l.number), b.what), f, in)
 			sum.shares[k], sum.err = share, cmp.Or(sum.err, err)
 		}
 	}()
@@ -194,13 +194,9 @@ func (s *Shards) shareOf(c context.Context, f *flat, in *device.Buffer) (share *
 // complete takes part in all that this rank's backward has not, and waits for the sums. It gives
 // the rows of all ranks.
 func (s *Shards) complete(b *backward, rows int, failed error) (total float64, err error) {
-	s.mu.Lock()
-	_ = s.finish(b.c) // whoever needed it was told
-	s.back = nil
-	for _, l := range s.layers {
-		s.drop(l)
+	if err := s.retire(b); err != nil {
+		return 0, err
 	}
-	s.mu.Unlock()
 	for k := len(s.layers) - 1; k >= 0; k-- {
 		if b.loads[k] == nil {
 			flats, err := packed(s.layers[k], nil)
@@ -225,6 +221,18 @@ func (s *Shards) complete(b *backward, rows int, failed error) (total float64, e
 	return total, nil
 }
 
+// retire ends the gathering of a backward. It fails where ranks did different things.
+func (s *Shards) retire(b *backward) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.finish(b.c) // whoever needed it was told
+	s.back = nil
+	for _, l := range s.layers {
+		s.drop(l)
+	}
+	return s.broken()
+}
+
 // tell sums up what ranks tell of the step: their rows, whether one has failed, and which
 // parameters were used, which b.used has then.
 func (s *Shards) tell(b *backward, rows int, failed error) (total float64, someFailed bool, err error) {
@@ -232,7 +240,7 @@ func (s *Shards) tell(b *backward, rows int, failed error) (total float64, someF
 	if failed != nil {
 		header[0], header[1] = 0, 1
 	}
-	c := collective.Describe(collective.Scope(b.c, "shards "+s.id), b.what, func(string) {})
+	c := s.scoped(b.c, "steps", b.what)
 	for _, g := range []*collective.Group{s.g, s.across} {
 		if g != nil && g.Size() > 1 {
 			err = cmp.Or(err, collective.AllReduce(c, g, header, collective.Sum))
@@ -286,6 +294,9 @@ func (s *Shards) gradients(b *backward, factor float64, owner *autodiff.Arena) (
 
 func (b *backward) letGo() {
 	for _, l := range b.loads {
-		dropAll(l.shares)
+		if l != nil {
+			<-l.done
+			dropAll(l.shares)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/weft-project/weft/collective"
@@ -15,6 +16,7 @@ type fetch struct {
 	values []*device.Buffer // of its parameters; a reference each
 	err    error
 	void   bool // it failed on all ranks
+	broken bool // ranks do different things: nothing goes well from here on
 	shown  bool // the parameters have their values; guarded by the lock of the shards
 }
 
@@ -33,36 +35,55 @@ func (f *fetch) isVoid() bool {
 	}
 }
 
-// launch begins to gather a layer. Who does not use it takes part, and keeps nothing.
+// launch begins to gather a layer, when the one before is done. Who does not use it takes part, and
+// keeps nothing.
 func (s *Shards) launch(c context.Context, l *layer, use bool) {
-	f := &fetch{done: make(chan struct{})}
-	l.fetch = f
-	what := s.walk.what
+	before, f := s.latest, &fetch{done: make(chan struct{})}
+	l.fetch, s.latest = f, f
+	c = s.scoped(c, "gather", fmt.Sprintf("layer %d in %s", l.number, s.walk.what))
 	go func() {
 		defer close(f.done)
-		if use {
-			f.values = make([]*device.Buffer, l.params())
-		}
-		for _, flat := range l.flats {
-			all, err := s.allOf(s.scoped(c, "gather", l, what), flat)
-			f.void = f.void || err != nil
-			if err == nil && use {
-				err = s.place(f.values, l, flat, all)
+		if before != nil {
+			if err := before.wait(); before.broken {
+				f.err, f.void, f.broken = err, true, true
+				return
 			}
-			dropAll(all)
-			f.err = cmp.Or(f.err, err)
 		}
-		if f.err != nil {
-			dropAll(f.values)
-			f.values = nil
-		}
+		s.gather(c, l, f, use)
 	}()
 }
 
-// scoped is the context of an operation of a layer's.
-func (s *Shards) scoped(c context.Context, kind string, l *layer, what string) context.Context {
-	c = collective.Scope(c, fmt.Sprintf("shards %s %s %d", s.id, kind, l.number))
-	return collective.Describe(c, fmt.Sprintf("layer %d in %s", l.number, what), func(string) {})
+func (s *Shards) gather(c context.Context, l *layer, f *fetch, use bool) {
+	if use {
+		f.values = make([]*device.Buffer, l.params())
+	}
+	for _, flat := range l.flats {
+		all, err := s.allOf(c, flat)
+		f.void = f.void || err != nil
+		f.broken = f.broken || errors.Is(err, collective.ErrMismatch)
+		if err == nil && use {
+			err = s.place(f.values, l, flat, all)
+		}
+		dropAll(all)
+		f.err = cmp.Or(f.err, err)
+	}
+	if f.err != nil {
+		dropAll(f.values)
+		f.values = nil
+	}
+}
+
+// broken is what all ranks have failed with, once they did different things; nil before.
+func (s *Shards) broken() error {
+	if f := s.latest; f != nil && f.wait() != nil && f.broken {
+		return f.err
+	}
+	return nil
+}
+
+// scoped is the context of an operation on layers.
+func (s *Shards) scoped(c context.Context, kind, what string) context.Context {
+	return collective.Describe(collective.Scope(c, fmt.Sprintf("shards %s %s", s.id, kind)), what, func(string) {})
 }
 
 // allOf is the shares of all ranks. Where this rank cannot bring its own, it fails on all.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/weft-project/weft/autodiff"
@@ -87,7 +88,7 @@ func (s *Shards) inspect(layers [][]*autodiff.Tensor, config Config) peers.Offer
 				bad("Config.Names has no name of a parameter %v of layer %d", p, k)
 			}
 			if before, twice := s.of[p]; twice {
-				bad("%s is in layers %d and %d", name, before, k)
+				bad("%s is in layers %d and %d", s.names[slices.Index(s.whole, p)], before, k)
 			}
 			s.of[p] = k
 			if err := l.accept(p); err != nil {

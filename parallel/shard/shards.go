@@ -50,6 +50,7 @@ type Shards struct {
 
 	mu     sync.Mutex // also while somebody waits for a layer
 	walk   walk
+	latest *fetch    // that was begun; nil: none
 	used   int       // the last layer that was used in this pass
 	passes int       // that were begun
 	backs  int       // backwards that were begun
