@@ -269,6 +269,9 @@ func (s *Shards) gradients(b *backward, factor float64, owner *autodiff.Arena) (
 	grads := Gradients{}
 	for k, l := range s.layers {
 		for m, f := range l.flats {
+			if owner == nil { // then the collector finds it with the gradients
+				b.loads[k].shares[m].Disown()
+			}
 			for j, i := range f.params {
 				if b.used[i] == 0 {
 					continue

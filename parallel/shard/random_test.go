@@ -101,7 +101,11 @@ func contribution(p *autodiff.Tensor, f float64) *autodiff.Tensor {
 }
 
 // loss adds up what some parameters give, layer by layer; nil where none do.
-func loss(layers [][]*autodiff.Tensor, used [][]bool, f float64, layer func(k int, fn func() *autodiff.Tensor) *autodiff.Tensor) (sum *autodiff.Tensor) {
+func loss(owner *autodiff.Arena, layers [][]*autodiff.Tensor, used [][]bool, f float64, layer func(k int, fn func() *autodiff.Tensor) *autodiff.Tensor) *autodiff.Tensor {
+	sum := autodiff.Scalar(0.0)
+	if err := owner.Adopt(sum); err != nil {
+		return autodiff.Failed(err)
+	}
 	for k, params := range layers {
 		if !slices.Contains(used[k], true) {
 			continue
@@ -109,16 +113,15 @@ func loss(layers [][]*autodiff.Tensor, used [][]bool, f float64, layer func(k in
 		sum = layer(k, func() *autodiff.Tensor {
 			all := sum
 			for i, p := range params {
-				switch {
-				case !used[k][i]:
-				case all == nil:
-					all = contribution(p, f)
-				default:
+				if used[k][i] {
 					all = autodiff.Add(all, contribution(p, f))
 				}
 			}
 			return all
 		})
+	}
+	if !sum.RequiresGrad() {
+		return nil
 	}
 	return sum
 }
@@ -135,8 +138,8 @@ func (p program) replicated(c context.Context, g *collective.Group) ([][]float64
 		return nil, err
 	}
 	for n, t := range p.steps {
-		rows := t.rows[g.Rank()]
-		l := loss(layers, t.used[g.Rank()], float64(g.Rank()+1), func(_ int, fn func() *autodiff.Tensor) *autodiff.Tensor { return fn() })
+		rows, owner := t.rows[g.Rank()], autodiff.NewArena("step")
+		l := loss(owner, layers, t.used[g.Rank()], float64(g.Rank()+1), func(_ int, fn func() *autodiff.Tensor) *autodiff.Tensor { return fn() })
 		if l == nil {
 			rows = 0
 		}
@@ -144,6 +147,7 @@ func (p program) replicated(c context.Context, g *collective.Group) ([][]float64
 		if err == nil && len(grads) > 0 {
 			err = opt.Step(grads)
 		}
+		owner.Free()
 		if err != nil && !t.nobody() {
 			return nil, fmt.Errorf("step %d: %w", n, err)
 		}
@@ -214,8 +218,9 @@ func (p program) spread(c context.Context, g *collective.Group) (all [][]float64
 }
 
 func (p program) step(c context.Context, s *shard.Shards, opt *optim.Local, layers [][]*autodiff.Tensor, t turns, rank int) error {
-	rows := t.rows[rank]
-	l := loss(layers, t.used[rank], float64(rank+1), func(k int, fn func() *autodiff.Tensor) *autodiff.Tensor { return s.Layer(c, k, fn) })
+	rows, owner := t.rows[rank], autodiff.NewArena("step")
+	defer owner.Free()
+	l := loss(owner, layers, t.used[rank], float64(rank+1), func(k int, fn func() *autodiff.Tensor) *autodiff.Tensor { return s.Layer(c, k, fn) })
 	if l == nil {
 		rows = 0
 		if err := s.Skip(c); err != nil {
