@@ -8,7 +8,7 @@ import (
 	"github.com/weft-project/weft/collective"
 )
 
-// ErrMesh: a mesh that cannot be, or not of this group.
+// ErrMesh is wrapped by what is wrong with a mesh, by itself or for its group.
 var ErrMesh = errors.New("bad mesh")
 
 // Mesh says how many places there are along each axis; 0 means 1. Neighbours along Tensor have
@@ -49,8 +49,8 @@ func (m Mesh) Rank(p Place) int {
 	return (p.Pipeline*m.Data+p.Data)*m.Tensor + p.Tensor
 }
 
-// check says all that is wrong with the mesh for so many ranks.
-func (m Mesh) check(size int) error {
+// wrongs says all that is wrong with the mesh for so many ranks.
+func (m Mesh) wrongs(size int) error {
 	var errs []error
 	for _, axis := range []struct {
 		name string
@@ -125,7 +125,7 @@ func (m Mesh) agree(c context.Context, g *collective.Group) error {
 		return err
 	}
 	for rank, other := range all {
-		if err := other.check(g.Size()); err != nil {
+		if err := other.wrongs(g.Size()); err != nil {
 			return fmt.Errorf("rank %d, %s: %w", rank, g.Members()[rank].Worker, err)
 		}
 		if other.whole() != all[0].whole() {

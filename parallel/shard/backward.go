@@ -62,7 +62,7 @@ type load struct {
 }
 
 func (s *Shards) backward(c context.Context, rows int, owner *autodiff.Arena, run func(weight float64) error) (Gradients, error) {
-	b, failed := s.start(c)
+	b, failed := s.startBackward(c)
 	if rows < 0 || rows > mostRows/s.ranks() {
 		failed = cmp.Or(failed, fmt.Errorf("%w: %d", parallel.ErrRows, rows))
 	}
@@ -90,11 +90,11 @@ func (s *Shards) ranks() int {
 	return s.g.Size() * s.across.Size()
 }
 
-// start begins a backward. The pass before is finished.
-func (s *Shards) start(c context.Context) (*backward, error) {
+// startBackward begins a backward. The pass before is finished.
+func (s *Shards) startBackward(c context.Context) (*backward, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.finish(c)
+	err := s.finishWalk(c)
 	s.backs++
 	b := &backward{c: c, what: fmt.Sprintf("backward %d", s.backs), loads: make([]*load, len(s.layers)), used: make([]float32, len(s.whole))}
 	s.walk = back(b.what, s.there())
@@ -102,8 +102,8 @@ func (s *Shards) start(c context.Context) (*backward, error) {
 	return b, err
 }
 
-// take has the gradients of a layer leave.
-func (s *Shards) take(l *layer, grads []*autodiff.Tensor) error {
+// takeGradients has the gradients of a layer leave.
+func (s *Shards) takeGradients(l *layer, grads []*autodiff.Tensor) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.back
@@ -120,7 +120,7 @@ func (s *Shards) take(l *layer, grads []*autodiff.Tensor) error {
 		}
 	}
 	if s.stage != Zero1 {
-		s.drop(l)
+		s.dropLayer(l)
 	}
 	s.reduce(b, l, flats)
 	return nil
@@ -225,10 +225,10 @@ func (s *Shards) complete(b *backward, rows int, failed error) (total float64, e
 func (s *Shards) retire(b *backward) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.finish(b.c) // whoever needed it was told
+	_ = s.finishWalk(b.c) // whoever needed it was told
 	s.back = nil
 	for _, l := range s.layers {
-		s.drop(l)
+		s.dropLayer(l)
 	}
 	return s.broken()
 }

@@ -46,7 +46,7 @@ func New(c context.Context, g *collective.Group, layers [][]*autodiff.Tensor, co
 		}
 		visit := autodiff.Visit{
 			Name: fmt.Sprintf("layer %d", l.number), Device: l.dev, Bring: s.bring,
-			Take: func(grads []*autodiff.Tensor) error { return s.take(l, grads) },
+			Take: func(grads []*autodiff.Tensor) error { return s.takeGradients(l, grads) },
 		}
 		err = errors.Join(err, autodiff.ComeAndGo(visit, s.whole[l.first:l.first+l.params()]...))
 	}

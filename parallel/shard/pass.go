@@ -25,15 +25,15 @@ func (s *Shards) there() []bool {
 	return all
 }
 
-// begin begins a pass. The one before is finished.
-func (s *Shards) begin() {
+// newPass begins a pass. The one before is finished.
+func (s *Shards) newPass() {
 	s.passes++
 	s.walk, s.used = forth(fmt.Sprintf("pass %d", s.passes), s.there()), -1
 }
 
-// finish takes part in what is left of a walk, and lets go of what this rank does not use.
-func (s *Shards) finish(c context.Context) (err error) {
-	for k, ok := s.walk.next(); ok; k, ok = s.walk.next() {
+// finishWalk takes part in what is left of a walk, and lets go of what this rank does not use.
+func (s *Shards) finishWalk(c context.Context) (err error) {
+	for k, ok := s.walk.nextLayer(); ok; k, ok = s.walk.nextLayer() {
 		l := s.layers[k]
 		s.launch(c, l, s.back == nil && s.keeps(l))
 		err = cmp.Or(err, l.fetch.wait())
@@ -58,11 +58,11 @@ func (s *Shards) pass(l *layer) {
 		s.hide(l)
 		return
 	}
-	s.drop(l)
+	s.dropLayer(l)
 }
 
-// enter has a layer whole, for use.
-func (s *Shards) enter(c context.Context, k int) error {
+// startUse has a layer whole, for use.
+func (s *Shards) startUse(c context.Context, k int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.layers[k]
@@ -73,16 +73,16 @@ func (s *Shards) enter(c context.Context, k int) error {
 	var err error
 	if l.inUse == 1 {
 		if k <= s.used {
-			err = s.finish(c)
-			s.begin()
+			err = s.finishWalk(c)
+			s.newPass()
 		}
 		s.used = k
 	}
 	return cmp.Or(s.want(c, l), err)
 }
 
-// leave ends a use.
-func (s *Shards) leave(k int) {
+// endUse ends a use.
+func (s *Shards) endUse(k int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.layers[k]
@@ -124,7 +124,7 @@ func (s *Shards) want(c context.Context, l *layer) error {
 	if s.ahead() {
 		return nil
 	}
-	if k, ok := s.walk.next(); ok {
+	if k, ok := s.walk.nextLayer(); ok {
 		s.launch(c, s.layers[k], true)
 	}
 	return nil
@@ -166,8 +166,8 @@ func (s *Shards) hide(l *layer) {
 	}
 }
 
-// drop lets go of a layer.
-func (s *Shards) drop(l *layer) {
+// dropLayer lets go of a layer.
+func (s *Shards) dropLayer(l *layer) {
 	if l.fetch == nil {
 		return
 	}

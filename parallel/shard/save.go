@@ -114,7 +114,7 @@ func (s *Shards) Load(c context.Context, k *checkpoint.Checkpoint, opt *optim.Lo
 	var values []*autodiff.Tensor
 	var state optim.State
 	if err == nil {
-		values, state, err = s.read(k, n, opt != nil)
+		values, state, err = s.readParts(k, n, opt != nil)
 	}
 	if err := s.outcome(c, err); err != nil {
 		return fmt.Errorf("shard: Load: %w", err)
@@ -132,8 +132,8 @@ func (s *Shards) Load(c context.Context, k *checkpoint.Checkpoint, opt *optim.Lo
 	return nil
 }
 
-// read reads this rank's parts.
-func (s *Shards) read(k *checkpoint.Checkpoint, n note, withState bool) (values []*autodiff.Tensor, state optim.State, err error) {
+// readParts reads this rank's parts.
+func (s *Shards) readParts(k *checkpoint.Checkpoint, n note, withState bool) (values []*autodiff.Tensor, state optim.State, err error) {
 	state.Tensors, values = map[string]*autodiff.Tensor{}, make([]*autodiff.Tensor, len(s.whole))
 	var slots map[string][]string
 	if withState {

@@ -101,8 +101,8 @@ func (s *Shards) With(c context.Context, k int, fn func() error) error {
 	if k < 0 || k >= len(s.layers) {
 		return fmt.Errorf("shard: %w: %d of %d", ErrLayer, k, len(s.layers))
 	}
-	err := s.enter(c, k)
-	defer s.leave(k)
+	err := s.startUse(c, k)
+	defer s.endUse(k)
 	if err != nil {
 		return fmt.Errorf("shard: layer %d: %w", k, err)
 	}
@@ -114,9 +114,9 @@ func (s *Shards) With(c context.Context, k int, fn func() error) error {
 func (s *Shards) Skip(c context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.finish(c)
-	s.begin()
-	if e := s.finish(c); err == nil {
+	err := s.finishWalk(c)
+	s.newPass()
+	if e := s.finishWalk(c); err == nil {
 		err = e
 	}
 	if err != nil {
@@ -131,9 +131,9 @@ func (s *Shards) Skip(c context.Context) error {
 func (s *Shards) Finish(c context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.finish(c)
+	err := s.finishWalk(c)
 	for _, l := range s.layers {
-		s.drop(l)
+		s.dropLayer(l)
 	}
 	if err != nil {
 		return fmt.Errorf("shard: Finish: %w", err)

@@ -43,8 +43,8 @@ func (w *walk) upTo(k int) (begin []int) {
 	return nil
 }
 
-// next takes out the layer to come, if there is one.
-func (w *walk) next() (k int, ok bool) {
+// nextLayer takes out the layer to come, if there is one.
+func (w *walk) nextLayer() (k int, ok bool) {
 	if len(w.todo) == 0 {
 		return 0, false
 	}

@@ -59,12 +59,12 @@ func TestRanksThatWaitForDifferentLayersDoNotWaitForOneAnother(t *testing.T) {
 					begun[j]++
 				}
 				r.waits = k
-				if j, ok := r.walk.next(); ok && src.IntN(2) == 0 {
+				if j, ok := r.walk.nextLayer(); ok && src.IntN(2) == 0 {
 					begun[j]++
 				} else if ok {
 					r.walk.todo = slices.Insert(r.walk.todo, 0, j)
 				}
-			} else if j, ok := r.walk.next(); ok {
+			} else if j, ok := r.walk.nextLayer(); ok {
 				begun[j]++
 				r.waits = j
 			}
@@ -82,10 +82,10 @@ func TestWalksGoForthAndBackOverWhatIsNotThere(t *testing.T) {
 	require.Equal(t, []int{0, 2}, w.upTo(2))
 	require.Empty(t, w.upTo(2))
 	require.Empty(t, w.upTo(1))
-	k, ok := w.next()
+	k, ok := w.nextLayer()
 	require.True(t, ok)
 	require.Equal(t, 3, k)
-	_, ok = w.next()
+	_, ok = w.nextLayer()
 	require.False(t, ok)
 	w = back("backward", there)
 	require.Equal(t, []int{3, 2, 0}, w.upTo(0))
