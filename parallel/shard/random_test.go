@@ -235,7 +235,7 @@ func (p program) step(c context.Context, s *shard.Shards, opt *optim.Local, laye
 }
 
 func TestWhateverRanksUseTheyTrainAsReplicasDo(t *testing.T) {
-	for n := range soak.Cases(30) {
+	for n := range soak.Cases(20) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			src := rand.New(rand.NewPCG(uint64(n), 11))
 			ranks := 1 + src.IntN(4)

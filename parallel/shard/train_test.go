@@ -16,7 +16,7 @@ var models = map[string][]int{
 	"one layer":      {features, classes},
 	"tiny layers":    {features, 1, 1, classes},
 	"several layers": {features, 31, 17, 8, classes},
-	"a large layer":  {features, 300, 301, classes},
+	"a large layer":  {features, 200, 201, classes},
 }
 
 // stagesOf are those to try a model with.
