@@ -66,6 +66,9 @@ func (s *Shards) backward(c context.Context, rows int, owner *autodiff.Arena, ru
 	if rows < 0 || rows > mostRows/s.ranks() {
 		failed = cmp.Or(failed, fmt.Errorf("%w: %d", parallel.ErrRows, rows))
 	}
+	if run == nil {
+		failed = cmp.Or(failed, fmt.Errorf("%w: the backward is nil", autodiff.ErrFunction))
+	}
 	if failed == nil && rows > 0 {
 		failed = run(float64(rows) / s.total)
 	}

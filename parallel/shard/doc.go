@@ -18,7 +18,8 @@
 // backwards. A layer that a rank leaves out costs its gathering. One that comes again, or that
 // comes before the last one, begins another pass, as does what follows [Shards.Backward] or
 // [Shards.Finish]. A rank without rows calls [Shards.Skip] in place of a pass. Ranks that do not do
-// the same get a collective.MismatchError, or wait for one another until a deadline.
+// the same get a collective.MismatchError, and nothing goes well with these shards any more; or
+// they wait for one another until a deadline.
 //
 // # Failures
 //

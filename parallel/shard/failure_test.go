@@ -313,6 +313,9 @@ func TestParametersHaveValuesOnlyInsideTheirLayers(t *testing.T) {
 		if err := outside(); !errors.Is(err, shard.ErrAway) {
 			return fmt.Errorf("after: %w", err)
 		}
+		if err := m.s.Layer(c, 0, nil).Err(); !errors.Is(err, autodiff.ErrFunction) {
+			return fmt.Errorf("no function: %w", err)
+		}
 		for _, k := range []int{-1, 3} {
 			if err := m.s.Layer(c, k, nil).Err(); !errors.Is(err, shard.ErrLayer) {
 				return fmt.Errorf("layer %d: %w", k, err)

@@ -25,8 +25,14 @@ func (s *Shards) there() []bool {
 	return all
 }
 
-// newPass begins a pass. The one before is finished.
+// newPass begins a pass. The one before is finished, and what it has left is let go of: an
+// optimizer may have stepped since.
 func (s *Shards) newPass() {
+	for _, l := range s.layers {
+		if l.inUse == 0 {
+			s.dropLayer(l)
+		}
+	}
 	s.passes++
 	s.walk, s.used = forth(fmt.Sprintf("pass %d", s.passes), s.there()), -1
 }
@@ -66,12 +72,12 @@ func (s *Shards) startUse(c context.Context, k int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.layers[k]
-	l.inUse++
+	defer func() { l.inUse++ }()
 	if s.back != nil { // a checkpoint computes anew
 		return s.want(s.back.c, l)
 	}
 	var err error
-	if l.inUse == 1 {
+	if l.inUse == 0 {
 		if k <= s.used {
 			err = s.finishWalk(c)
 			s.newPass()

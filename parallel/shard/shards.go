@@ -18,7 +18,8 @@ const (
 	// Zero3 spreads parameters, gradients and optimizer state.
 	Zero3 Stage = iota
 	// Zero1 spreads optimizer state, and gradients once they are summed. A layer stays whole from
-	// the pass that gathers it until the end of the next backward: it is gathered once a step.
+	// the pass that gathers it until the end of the next backward, or the next pass: it is gathered
+	// once a step.
 	Zero1
 )
 
@@ -89,7 +90,11 @@ func (s *Shards) Named(rule optim.Rule) optim.Group[*autodiff.Tensor] {
 // gathering of that layer, and of the next one. Where it fails the result carries the error. All
 // ranks call it; see the package.
 func (s *Shards) Layer(c context.Context, k int, fn func() *autodiff.Tensor) (y *autodiff.Tensor) {
-	if err := s.With(c, k, func() error { y = fn(); return nil }); err != nil {
+	var use func() error
+	if fn != nil {
+		use = func() error { y = fn(); return nil }
+	}
+	if err := s.With(c, k, use); err != nil {
 		return autodiff.Failed(err)
 	}
 	return y
@@ -100,6 +105,9 @@ func (s *Shards) Layer(c context.Context, k int, fn func() *autodiff.Tensor) (y 
 func (s *Shards) With(c context.Context, k int, fn func() error) error {
 	if k < 0 || k >= len(s.layers) {
 		return fmt.Errorf("shard: %w: %d of %d", ErrLayer, k, len(s.layers))
+	}
+	if fn == nil {
+		return fmt.Errorf("shard: layer %d: %w: it is nil", k, autodiff.ErrFunction)
 	}
 	err := s.startUse(c, k)
 	defer s.endUse(k)

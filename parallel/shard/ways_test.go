@@ -212,6 +212,43 @@ func TestLayersMayBeCheckpoints(t *testing.T) {
 	}
 }
 
+func TestAnOptimizerMayStepBetweenAnyTwoPasses(t *testing.T) {
+	for _, stage := range []shard.Stage{shard.Zero3, shard.Zero1} {
+		t.Run(fmt.Sprint("stage ", stage), func(t *testing.T) {
+			w := newWorld(t, 2)
+			w.Each(func(r int) error { return stepsBetween(t.Context(), w.Gs[r], stage) })
+		})
+	}
+}
+
+// stepsBetween steps after a pass that comes after the backward.
+func stepsBetween(c context.Context, g *collective.Group, stage shard.Stage) error {
+	m := &small{layers: vectors(30, 40)}
+	var err error
+	if m.s, err = shard.New(c, g, m.layers, shard.Config{Stage: stage}); err != nil {
+		return err
+	}
+	opt, err := optim.NewGroups(m.s.Named(optim.SGD{LR: 1}))
+	if err != nil {
+		return err
+	}
+	grads, err := m.s.Backward(c, m.forward(c, same), 1)
+	if err != nil {
+		return err
+	}
+	for _, want := range []float64{70, 70 * 9} { // each element is 1, and 1 − 2·2 = −3
+		for range 2 {
+			if v, err := m.forward(c, same).Item(); err != nil || v != want {
+				return fmt.Errorf("the sum of squares is %g: %w", v, err)
+			}
+		}
+		if err := opt.StepScaled(grads, 2); err != nil {
+			return err
+		}
+	}
+	return m.s.Finish(c)
+}
+
 func TestSeveralPassesMayComeBeforeTheirBackwards(t *testing.T) {
 	w := newWorld(t, 3)
 	all := w.small()
