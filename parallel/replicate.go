@@ -22,7 +22,7 @@ var (
 	// ErrFailed: a rank could not do its part; see [FailureError].
 	ErrFailed = peers.ErrFailed
 	// ErrNotFinite: a gradient is NaN or infinite; see [NotFiniteError].
-	ErrNotFinite = errors.New("a gradient is not finite")
+	ErrNotFinite = peers.ErrNotFinite
 )
 
 // Config is how replicas are kept. The zero value works; it is the same on all ranks.

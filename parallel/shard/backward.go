@@ -113,7 +113,7 @@ func (s *Shards) takeGradients(l *layer, grads []*autodiff.Tensor) error {
 	if b == nil || b.loads[l.number] != nil {
 		return fmt.Errorf("%w: those of layer %d", ErrOutside, l.number)
 	}
-	flats, err := packed(l, grads)
+	flats, err := s.packed(l, grads)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (s *Shards) takeGradients(l *layer, grads []*autodiff.Tensor) error {
 }
 
 // packed is gradients as they travel, zeros where there are none.
-func packed(l *layer, grads []*autodiff.Tensor) (flats []*device.Buffer, err error) {
+func (s *Shards) packed(l *layer, grads []*autodiff.Tensor) (flats []*device.Buffer, err error) {
 	for _, f := range l.flats {
 		all, _ := f.bytes()
 		b, mem, err := room(all)
@@ -148,6 +148,9 @@ func packed(l *layer, grads []*autodiff.Tensor) (flats []*device.Buffer, err err
 			if err == nil {
 				err = g.Device().Download(mem[off:off+n], g, 0)
 				_ = g.Release() // ours
+			}
+			if err == nil && s.check && !peers.Finite(mem[off:off+n], f.dtype) {
+				err = peers.NotFinite(s.g, s.names[i])
 			}
 			if err != nil {
 				dropAll(flats)
@@ -202,7 +205,7 @@ func (s *Shards) complete(b *backward, rows int, failed error) (total float64, e
 	}
 	for k := len(s.layers) - 1; k >= 0; k-- {
 		if b.loads[k] == nil {
-			flats, err := packed(s.layers[k], nil)
+			flats, err := s.packed(s.layers[k], nil)
 			failed = cmp.Or(failed, err)
 			s.reduce(b, s.layers[k], flats)
 			<-b.loads[k].done

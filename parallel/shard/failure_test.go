@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -114,6 +115,34 @@ func TestARankThatFailsAnywhereIsNamedOnAllAndTheNextStepGoesWell(t *testing.T) 
 			}
 			w.requireWell(all)
 		}
+	}
+}
+
+func TestAGradientThatIsNotFiniteIsNamedOnAllRanks(t *testing.T) {
+	w := newWorld(t, 3)
+	all := make([]*small, 3)
+	w.Each(func(r int) (err error) {
+		all[r] = &small{layers: vectors(5, 7, 3)}
+		all[r].s, err = shard.New(t.Context(), w.Gs[r], all[r].layers, shard.Config{Check: true})
+		return err
+	})
+	for layer := range 3 {
+		for r, err := range w.Attempt(func(r int) error {
+			_, err := all[r].s.Backward(t.Context(), all[r].forward(t.Context(), func(k int, x *autodiff.Tensor) *autodiff.Tensor {
+				if k == layer && r > 0 {
+					p := all[r].layers[k][0]
+					return autodiff.Add(x, autodiff.Sum(autodiff.Scale(p, math.Inf(r)))) // ranks 1 and 2 have one
+				}
+				return x
+			}), 4)
+			return err
+		}) {
+			var e *parallel.NotFiniteError
+			require.ErrorAs(t, err, &e, "rank %d", r)
+			require.ErrorIs(t, err, parallel.ErrNotFinite)
+			require.Equal(t, parallel.NotFiniteError{Rank: 1, Worker: w.Ws[1].Name(), Parameter: fmt.Sprint(layer)}, *e)
+		}
+		w.requireWell(all)
 	}
 }
 

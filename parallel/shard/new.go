@@ -23,7 +23,7 @@ import (
 // All members call it, with parameters of the same names, shapes and dtypes in the same layers:
 // else all get a parallel.DifferenceError. Where it fails no parameter has changed.
 func New(c context.Context, g *collective.Group, layers [][]*autodiff.Tensor, config Config) (*Shards, error) {
-	s := &Shards{g: g, across: config.Across, stage: config.Stage, of: map[*autodiff.Tensor]int{}, total: 1}
+	s := &Shards{g: g, across: config.Across, stage: config.Stage, check: config.Check, of: map[*autodiff.Tensor]int{}, total: 1}
 	offer := s.inspect(layers, config)
 	if err := s.agree(c, offer); err != nil {
 		return nil, fmt.Errorf("shard: New: %w", err)
@@ -72,7 +72,7 @@ func (s *Shards) inspect(layers [][]*autodiff.Tensor, config Config) peers.Offer
 	if len(layers) == 0 {
 		bad("there are no layers")
 	}
-	offer := peers.Offer{Config: fmt.Sprintf("stage %d, rank of %d, across %t", config.Stage, s.g.Size(), config.Across != nil)}
+	offer := peers.Offer{Config: fmt.Sprintf("stage %d, of %d, across %t, check %t", config.Stage, s.g.Size(), config.Across != nil, config.Check)}
 	for k, params := range layers {
 		l := &layer{number: k, first: len(s.whole), dev: config.Device}
 		if len(params) == 0 {

@@ -33,6 +33,9 @@ type Config struct {
 	// Device is where parts lie, and layers while they are whole; nil: where parameters lie when
 	// they are given.
 	Device device.Device
+	// Check has Backward fail with a parallel.NotFiniteError where a rank's gradient is NaN or
+	// infinite.
+	Check bool
 	// Names are of the parameters, for errors, optimizers and checkpoints: all of
 	// nn.Parameters(model). Without them parameters are told apart by number.
 	Names map[string]*autodiff.Tensor
@@ -42,6 +45,7 @@ type Config struct {
 type Shards struct {
 	g, across *collective.Group // across may be nil
 	stage     Stage
+	check     bool
 	id        string // in the names of scopes
 	names     []string
 	whole     []*autodiff.Tensor // as the model has them; their values come and go

@@ -3,18 +3,22 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 
 	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
 )
 
 // What can go wrong on any rank.
 var (
 	ErrParameters = errors.New("bad parameters")
 	ErrFailed     = errors.New("a rank has failed")
+	ErrNotFinite  = errors.New("a gradient is not finite")
 )
 
 // Offer is what a rank brings: parameters, one line each, and what else must be the same on all.
@@ -59,27 +63,35 @@ func Compare(c context.Context, g *collective.Group, mine Offer) error {
 	return firstDifference(lists)
 }
 
+// told is why a rank has failed; without a Worker it has not.
+type told struct {
+	Rank                    int
+	Worker, Text, Parameter string // the parameter is that whose gradient is not finite
+}
+
 // Outcome is the same on all ranks: nil where no rank has failed, and else what the first one says.
 // What another group has found to be its outcome stays what it is.
 func Outcome(c context.Context, g *collective.Group, own error) error {
-	type told struct {
-		Rank         int
-		Worker, Text string
-	}
 	var mine told
 	var found *FailureError
+	var bad *NotFiniteError
 	switch {
+	case errors.As(own, &bad):
+		mine = told{bad.Rank, bad.Worker, own.Error(), bad.Parameter}
 	case errors.As(own, &found):
-		mine = told{found.Rank, found.Worker, found.Text}
+		mine = told{Rank: found.Rank, Worker: found.Worker, Text: found.Text}
 	case own != nil:
-		mine = told{g.Rank(), g.Members()[g.Rank()].Worker, own.Error()}
+		mine = told{Rank: g.Rank(), Worker: g.Members()[g.Rank()].Worker, Text: own.Error()}
 	}
 	all, err := collective.Agree(c, g, mine)
 	if err != nil {
-		return err
+		return cmp.Or(own, err)
 	}
 	for _, first := range all {
-		if first.Worker != "" {
+		switch {
+		case first.Parameter != "":
+			return &NotFiniteError{Rank: first.Rank, Worker: first.Worker, Parameter: first.Parameter}
+		case first.Worker != "":
 			return &FailureError{Rank: first.Rank, Worker: first.Worker, Text: first.Text, cause: own}
 		}
 	}
@@ -141,4 +153,40 @@ func (e *FailureError) Unwrap() []error {
 // Failure is a [FailureError] of a rank of the group, with what has failed on this one, or nil.
 func Failure(g *collective.Group, rank int, text string, own error) error {
 	return &FailureError{Rank: rank, Worker: g.Members()[rank].Worker, Text: text, cause: own}
+}
+
+// NotFiniteError names a gradient that is NaN or infinite, and the first rank that has one. It is
+// the same on all ranks.
+type NotFiniteError struct {
+	Rank              int
+	Worker, Parameter string
+}
+
+func (e *NotFiniteError) Error() string {
+	return fmt.Sprintf("%v: that of parameter %s on rank %d, %s", ErrNotFinite, e.Parameter, e.Rank, e.Worker)
+}
+
+// Unwrap gives ErrNotFinite.
+func (e *NotFiniteError) Unwrap() error { return ErrNotFinite }
+
+// NotFinite is a [NotFiniteError] of this member of the group.
+func NotFinite(g *collective.Group, parameter string) error {
+	return &NotFiniteError{Rank: g.Rank(), Worker: g.Members()[g.Rank()].Worker, Parameter: parameter}
+}
+
+// Finite says whether all elements are numbers.
+func Finite(mem []byte, d device.Dtype) bool {
+	if d == device.Float64 {
+		return allFinite(device.As[float64](mem))
+	}
+	return allFinite(device.As[float32](mem))
+}
+
+func allFinite[E float32 | float64](x []E) bool {
+	for _, v := range x {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return false
+		}
+	}
+	return true
 }
