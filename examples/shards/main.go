@@ -55,7 +55,7 @@ func train(c context.Context, g *collective.Group, data *table.Data) (right floa
 	if err != nil {
 		return 0, err
 	}
-	opt, err := optim.NewGroups(shards.Named(optim.Adam{LR: 0.003})) // of this rank's parts
+	opt, err := optim.NewGroups(shards.Named(optim.Adam{LR: 0.003})) // of this rank's shards
 	if err != nil {
 		return 0, err
 	}

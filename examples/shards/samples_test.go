@@ -43,9 +43,9 @@ func resume(c context.Context, dir *checkpoint.Dir, shards *shard.Shards, opt *o
 	return k.Step, shards.Load(c, k, opt)
 }
 
-// clipped steps with the gradients of all parts clipped together.
+// clipped steps with the gradients of all shards clipped together.
 func clipped(c context.Context, g *collective.Group, opt *optim.Local, grads shard.Gradients, most float64) error {
-	norm, err := opt.GradNorm(grads) // of this worker's parts
+	norm, err := opt.GradNorm(grads) // of this worker's shards
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func squared(c context.Context, shards *shard.Shards, layers [][]*autodiff.Tenso
 	return shards.Layer(c, 0, func() *autodiff.Tensor { return autodiff.Sum(autodiff.Mul(layers[0][0], layers[0][0])) })
 }
 
-// spread is a vector that is spread over a group, and the optimizer of this worker's part.
+// spread is a vector that is spread over a group, and the optimizer of this worker's shard.
 func spread(c context.Context, g *collective.Group, layers [][]*autodiff.Tensor) (*shard.Shards, *optim.Local, error) {
 	shards, err := shard.New(c, g, layers, shard.Config{})
 	if err != nil {
@@ -179,7 +179,7 @@ func TestShardsAreSavedAndResumed(t *testing.T) {
 	})
 }
 
-func TestGradientsOfAllPartsAreClippedTogether(t *testing.T) {
+func TestGradientsOfAllShardsAreClippedTogether(t *testing.T) {
 	together(t, 3, func(_ *rpc.Worker, g *collective.Group) error {
 		c, layers := t.Context(), vector(100)
 		shards, opt, err := spread(c, g, layers)

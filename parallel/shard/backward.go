@@ -15,10 +15,10 @@ import (
 // mostRows is how many rows a step may have on all ranks together: float32 counts them exactly.
 const mostRows = 1 << 24
 
-// Gradients are those of a rank's parts, by part.
+// Gradients are those of a rank's shards, by shard.
 type Gradients = map[*autodiff.Tensor]*autodiff.Tensor
 
-// Backward gives the gradients of this rank's parts, of the mean over all rows of all ranks. loss
+// Backward gives the gradients of this rank's shards, of the mean over all rows of all ranks. loss
 // is the mean over this rank's rows, a scalar. It may be nil where there are none, and is not
 // looked at then. A parameter that no rank used has no gradient, on any rank. All ranks call it.
 //
@@ -270,7 +270,7 @@ func (s *Shards) outcome(c context.Context, own error) error {
 	return own
 }
 
-// gradients are the sums as tensors, times a factor, by part.
+// gradients are the sums as tensors, times a factor, by shard.
 func (s *Shards) gradients(b *backward, factor float64, owner *autodiff.Arena) (Gradients, error) {
 	grads := Gradients{}
 	for k, l := range s.layers {

@@ -1,4 +1,4 @@
-// Package shard trains one model on several workers, each of which keeps a part of its parameters,
+// Package shard trains one model on several workers, each of which keeps a shard of its parameters,
 // gradients and optimizer state: FSDP, or ZeRO stage 3 (Rajbhandari et al., arXiv:1910.02054).
 // ZeRO stage 1 and hybrid sharding are options.
 //
@@ -7,7 +7,7 @@
 // meanwhile, and let go of it afterwards. The backward gathers layers again, the last one first. So
 // the functions of a layer do not keep its parameters, and nothing is computed twice.
 //
-// [Shards.Backward] gives the gradients of this rank's part, of the mean over all rows of all
+// [Shards.Backward] gives the gradients of this rank's shards, of the mean over all rows of all
 // ranks. An optimizer of [Shards.Params] steps it, and keeps state for it alone. What all ranks
 // together hold has the same bits as with parallel.Replicate and the same optimizer, whose rules go
 // element by element.

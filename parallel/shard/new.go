@@ -162,7 +162,7 @@ func (s *Shards) agree(c context.Context, offer peers.Offer) error {
 	return nil
 }
 
-// spread gives each rank its parts of the values of rank 0: one buffer for each parameter, where
+// spread gives each rank its shards of the values of rank 0: one buffer for each parameter, where
 // the layer is to be. All call all operations, whatever happens.
 func (s *Shards) spread(c context.Context) (parts []*device.Buffer, err error) {
 	parts = make([]*device.Buffer, len(s.whole))

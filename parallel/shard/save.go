@@ -30,9 +30,9 @@ type note struct {
 	Optim  *optim.Meta             `json:"optim,omitempty"`
 }
 
-// Pieces are this rank's part of a checkpoint, and the notes of it: give both to a checkpoint.Part,
-// with the group's rank and size. opt steps the parts (Shards.Named), and may be nil. Of a hybrid
-// one group is enough.
+// Pieces are what this rank writes to a checkpoint, and the notes of that: give both to a
+// checkpoint.Part, with the group's rank and size. opt steps the shards ([Shards.Named]), and may
+// be nil. Of a hybrid one group is enough.
 func (s *Shards) Pieces(opt *optim.Local) (pieces []checkpoint.Piece, notes map[string]string, err error) {
 	n := note{Shapes: map[string]device.Shape{}, Rows: s.total}
 	var state optim.State
@@ -102,9 +102,9 @@ func (s *Shards) slots(meta *optim.Meta) (map[string][]string, error) {
 	return all, nil
 }
 
-// Load makes the parts, and the optimizer of the parts if one is given, what they were when a
+// Load makes the shards, and the optimizer of the shards if one is given, what they were when a
 // checkpoint was saved, by however many ranks. All ranks call it, with the same checkpoint. Where
-// it fails it fails on all, and no part has changed; the error of the rank with a checkpoint of
+// it fails it fails on all, and no shard has changed; the error of the rank with a checkpoint of
 // another model is ErrCheckpoint.
 func (s *Shards) Load(c context.Context, k *checkpoint.Checkpoint, opt *optim.Local) error {
 	n, err := noteOf(k)
@@ -132,7 +132,7 @@ func (s *Shards) Load(c context.Context, k *checkpoint.Checkpoint, opt *optim.Lo
 	return nil
 }
 
-// readParts reads this rank's parts.
+// readParts reads this rank's shards.
 func (s *Shards) readParts(k *checkpoint.Checkpoint, n note, withState bool) (values []*autodiff.Tensor, state optim.State, err error) {
 	state.Tensors, values = map[string]*autodiff.Tensor{}, make([]*autodiff.Tensor, len(s.whole))
 	var slots map[string][]string

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-project/weft/optim"
 )
 
-// Stage is what the ranks keep parts of, in the words of ZeRO.
+// Stage is what the ranks keep shards of, in the words of ZeRO.
 type Stage int
 
 const (
@@ -26,11 +26,11 @@ const (
 // Config is how shards are kept. The zero value works. But for Device it is the same on all ranks.
 type Config struct {
 	Stage Stage
-	// Across, if not nil, has the ranks of other groups that have the same part as this one, for
+	// Across, if not nil, has the ranks of other groups that have the same shards as this one, for
 	// hybrid sharding: gradients are summed within each group, and then across. Each rank has the
 	// same place in its group. See package mesh.
 	Across *collective.Group
-	// Device is where parts lie, and layers while they are whole; nil: where parameters lie when
+	// Device is where shards lie, and layers while they are whole; nil: where parameters lie when
 	// they are given.
 	Device device.Device
 	// Check has Backward fail with a parallel.NotFiniteError where a rank's gradient is NaN or
@@ -49,7 +49,7 @@ type Shards struct {
 	id        string // in the names of scopes
 	names     []string
 	whole     []*autodiff.Tensor // as the model has them; their values come and go
-	parts     []*autodiff.Tensor // what this rank keeps of each
+	parts     []*autodiff.Tensor // this rank's shards: what it keeps of each
 	layers    []*layer
 	of        map[*autodiff.Tensor]int // the layer of a parameter
 
@@ -81,11 +81,11 @@ func (l *layer) params() (n int) {
 	return n
 }
 
-// Params are this rank's parts of the parameters, in the order in which these were given: vectors,
+// Params are this rank's shards of the parameters, in the order in which these were given: vectors,
 // which may be empty. They are what an optimizer steps, between a backward and the next pass.
 func (s *Shards) Params() []*autodiff.Tensor { return append([]*autodiff.Tensor(nil), s.parts...) }
 
-// Named are the parts with the names of their parameters, for optim.NewGroups.
+// Named are the shards with the names of their parameters, for optim.NewGroups.
 func (s *Shards) Named(rule optim.Rule) optim.Group[*autodiff.Tensor] {
 	return optim.Group[*autodiff.Tensor]{Rule: rule, Params: s.Params(), Names: append([]string(nil), s.names...)}
 }
