@@ -296,6 +296,7 @@ func TestWhatCannotBeSpreadIsToldToAllRanks(t *testing.T) {
 		"a leaf of nobody's":             {layers: owned},
 		"has an optimizer already":       {layers: stepped},
 		"Config.Stage is 7":              {layers: vectors(3), config: shard.Config{Stage: 7}},
+		"Config.Keep has layer 1 of 1":   {layers: vectors(3), config: shard.Config{Keep: []int{0, 1}}},
 		"Config.Names has no name":       {layers: vectors(3), config: shard.Config{Names: map[string]*autodiff.Tensor{"a": twice[0][0]}}},
 		"2 names of 1 parameters":        {layers: twice[:1], config: shard.Config{Names: map[string]*autodiff.Tensor{"a": twice[0][0], "b": twice[1][0]}}},
 		"is the absent tensor of a test": {layers: [][]*autodiff.Tensor{{autodiff.Failed(errors.New("is the absent tensor of a test"))}}},

@@ -72,9 +72,15 @@ func (s *Shards) inspect(layers [][]*autodiff.Tensor, config Config) peers.Offer
 	if len(layers) == 0 {
 		bad("there are no layers")
 	}
-	offer := peers.Offer{Config: fmt.Sprintf("stage %d, of %d, across %t, check %t", config.Stage, s.g.Size(), config.Across != nil, config.Check)}
+	for _, k := range config.Keep {
+		if k < 0 || k >= len(layers) {
+			bad("Config.Keep has layer %d of %d", k, len(layers))
+		}
+	}
+	offer := peers.Offer{Config: fmt.Sprintf("stage %d, of %d, across %t, keep %v, check %t", config.Stage, s.g.Size(), config.Across != nil, config.Keep, config.Check)}
 	for k, params := range layers {
 		l := &layer{number: k, first: len(s.whole), dev: config.Device}
+		l.keep = config.Stage == Zero1 || k == len(layers)-1 || slices.Contains(config.Keep, k) // the backward begins with the last one
 		if len(params) == 0 {
 			bad("layer %d has no parameters", k)
 		}

@@ -10,11 +10,8 @@ import (
 
 // What is here is called under the lock.
 
-// keeps says whether a layer stays there after its use in a pass. The last one does: the backward
-// begins with it.
-func (s *Shards) keeps(l *layer) bool {
-	return (s.stage == Zero1 || l.number == len(s.layers)-1) && !(l.fetch != nil && l.fetch.isVoid())
-}
+// keeps says whether a layer stays there after its use in a pass.
+func (s *Shards) keeps(l *layer) bool { return l.keep && !(l.fetch != nil && l.fetch.isVoid()) }
 
 // there says which layers are gathered, on all ranks alike between walks.
 func (s *Shards) there() []bool {

@@ -33,6 +33,10 @@ type Config struct {
 	// Device is where shards lie, and layers while they are whole; nil: where parameters lie when
 	// they are given.
 	Device device.Device
+	// Keep lists layers that stay whole from their use in a pass until their backward, as the last
+	// one does: for weights that are used at both ends of a model. All that lies between runs
+	// inside their With.
+	Keep []int
 	// Check has Backward fail with a parallel.NotFiniteError where a rank's gradient is NaN or
 	// infinite.
 	Check bool
@@ -71,6 +75,7 @@ type layer struct {
 	dev    device.Device // where it is whole
 	fetch  *fetch        // under way, or there; nil: neither
 	inUse  int           // calls of With that it is in
+	keep   bool          // it stays there after its use in a pass
 }
 
 // params is how many there are.

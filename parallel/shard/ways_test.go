@@ -249,6 +249,73 @@ func stepsBetween(c context.Context, g *collective.Group, stage shard.Stage) err
 	return m.s.Finish(c)
 }
 
+func TestWeightsAtBothEndsOfAModelAreGatheredOnceWhereTheyAreKept(t *testing.T) {
+	for _, keep := range [][]int{nil, {0}} {
+		t.Run(fmt.Sprint("keep ", keep), func(t *testing.T) {
+			w := newWorld(t, 3)
+			w.Each(func(r int) error {
+				c, m := t.Context(), &small{layers: vectors(50, 70, 30, 20)}
+				var err error
+				if m.s, err = shard.New(c, w.Gs[r], m.layers, shard.Config{Keep: keep}); err != nil {
+					return err
+				}
+				for step := range 2 {
+					rows := 1
+					if r == 2 && step == 1 { // skips what the others do
+						rows = 0
+						err = m.s.Skip(c)
+					}
+					var x *autodiff.Tensor
+					if rows > 0 {
+						x = m.tied(c)
+					}
+					var grads shard.Gradients
+					if err == nil {
+						grads, err = m.s.Backward(c, x, rows)
+					}
+					if err == nil {
+						err = m.requireTied(grads)
+					}
+					if err != nil {
+						return fmt.Errorf("step %d: %w", step, err)
+					}
+				}
+				if n := gathered(w.Gs[r], 0, "backward"); n > 0 != (keep == nil) {
+					return fmt.Errorf("backwards gather layer 0 %d times", n)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// tied is a forward that reads layer 0 at both ends.
+func (m *small) tied(c context.Context) (x *autodiff.Tensor) {
+	return m.s.Layer(c, 0, func() *autodiff.Tensor {
+		x := sum(autodiff.Scalar[float32](0), m.layers[0][0])
+		for k := 1; k < len(m.layers); k++ {
+			x = m.s.Layer(c, k, func() *autodiff.Tensor { return sum(x, m.layers[k][0]) })
+		}
+		return sum(x, m.layers[0][0])
+	})
+}
+
+// requireTied fails where gradients are not 4 for layer 0, and 2 for the others.
+func (m *small) requireTied(grads shard.Gradients) error {
+	for k, p := range m.s.Params() {
+		v, err := autodiff.Values[float32](grads[p])
+		for _, g := range v {
+			if want := []float32{4, 2}[min(k, 1)]; g != want {
+				return fmt.Errorf("the gradient of layer %d is %g: %w", k, g, err)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func TestSeveralPassesMayComeBeforeTheirBackwards(t *testing.T) {
 	w := newWorld(t, 3)
 	all := w.small()
