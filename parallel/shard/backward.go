@@ -93,7 +93,7 @@ func (s *Shards) ranks() int {
 	return s.g.Size() * s.across.Size()
 }
 
-// startBackward begins a backward. The pass before is finished.
+// startBackward begins a backward. The forward before is finished.
 func (s *Shards) startBackward(c context.Context) (*backward, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

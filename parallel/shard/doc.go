@@ -14,11 +14,11 @@
 //
 // # What all ranks call
 //
-// All ranks make the same passes, each of which runs layers in ascending order, and the same
+// All ranks make the same forwards, each of which runs layers in ascending order, and the same
 // backwards. A layer that a rank leaves out costs its gathering. One that comes again, or that
-// comes before the last one, begins another pass, as does what follows [Shards.Backward] or
-// [Shards.Finish]. A rank without rows calls [Shards.Skip] in place of a pass. Ranks that do not do
-// the same get a collective.MismatchError, and nothing goes well with these shards any more; or
+// comes before the last one, begins another forward, as does what follows [Shards.Backward] or
+// [Shards.Finish]. A rank without rows calls [Shards.Skip] in place of a forward. Ranks that do not
+// do the same get a collective.MismatchError, and nothing goes well with these shards any more; or
 // they wait for one another until a deadline.
 //
 // # Failures

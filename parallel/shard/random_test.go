@@ -26,9 +26,9 @@ type program struct {
 	steps []turns
 }
 
-// turns are a step: passes that nobody goes back through, and one of which there is a backward.
+// turns are a step: forwards that nobody goes back through, and one of which there is a backward.
 type turns struct {
-	idle [][][]bool // by pass, rank and layer
+	idle [][][]bool // by forward, rank and layer
 	used [][][]bool // by rank, layer and parameter
 	rows []int      // by rank
 }

@@ -18,7 +18,7 @@ const (
 	// Zero3 spreads parameters, gradients and optimizer state.
 	Zero3 Stage = iota
 	// Zero1 spreads optimizer state, and gradients once they are summed. A layer stays whole from
-	// the pass that gathers it until the end of the next backward, or the next pass: it is gathered
+	// the forward that gathers it until the end of the next backward, or the next forward: it is gathered
 	// once a step.
 	Zero1
 )
@@ -33,7 +33,7 @@ type Config struct {
 	// Device is where shards lie, and layers while they are whole; nil: where parameters lie when
 	// they are given.
 	Device device.Device
-	// Keep lists layers that stay whole from their use in a pass until their backward, as the last
+	// Keep lists layers that stay whole from their use in a forward until their backward, as the last
 	// one does: for weights that are used at both ends of a model. All that lies between runs
 	// inside their With.
 	Keep []int
@@ -57,14 +57,14 @@ type Shards struct {
 	layers    []*layer
 	of        map[*autodiff.Tensor]int // the layer of a parameter
 
-	mu     sync.Mutex // also while somebody waits for a layer
-	walk   walk
-	latest *fetch    // that was begun; nil: none
-	used   int       // the last layer that was used in this pass
-	passes int       // that were begun
-	backs  int       // backwards that were begun
-	back   *backward // nil: none is under way
-	total  float64   // rows that weights are for: those of the step before, on all ranks
+	mu       sync.Mutex // also while somebody waits for a layer
+	walk     walk
+	latest   *fetch    // that was begun; nil: none
+	used     int       // the last layer that was used in this forward
+	forwards int       // that were begun
+	backs    int       // backwards that were begun
+	back     *backward // nil: none is under way
+	total    float64   // rows that weights are for: those of the step before, on all ranks
 }
 
 // layer is parameters that are gathered together.
@@ -75,7 +75,7 @@ type layer struct {
 	dev    device.Device // where it is whole
 	fetch  *fetch        // under way, or there; nil: neither
 	inUse  int           // calls of With that it is in
-	keep   bool          // it stays there after its use in a pass
+	keep   bool          // it stays there after its use in a forward
 }
 
 // params is how many there are.
@@ -87,7 +87,7 @@ func (l *layer) params() (n int) {
 }
 
 // Params are this rank's shards of the parameters, in the order in which these were given: vectors,
-// which may be empty. They are what an optimizer steps, between a backward and the next pass.
+// which may be empty. They are what an optimizer steps, between a backward and the next forward.
 func (s *Shards) Params() []*autodiff.Tensor { return append([]*autodiff.Tensor(nil), s.parts...) }
 
 // Named are the shards with the names of their parameters, for optim.NewGroups.
@@ -126,13 +126,13 @@ func (s *Shards) With(c context.Context, k int, fn func() error) error {
 	return fn()
 }
 
-// Skip takes part in a pass of the others, and computes nothing. A rank that has no rows calls it
-// where they run their layers.
+// Skip takes part in a forward of the others, and computes nothing. A rank that has no rows calls
+// it where they run their layers.
 func (s *Shards) Skip(c context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.finishWalk(c)
-	s.newPass()
+	s.newForward()
 	if e := s.finishWalk(c); err == nil {
 		err = e
 	}
@@ -142,9 +142,9 @@ func (s *Shards) Skip(c context.Context) error {
 	return nil
 }
 
-// Finish ends a pass that no backward follows, as an evaluation: it takes part in what this rank
-// has left out, and lets go of what is whole. Where no rank leaves out layers the next pass, or a
-// backward, does that without it. All ranks call it.
+// Finish ends a forward that no backward follows, as an evaluation: it takes part in what this rank
+// has left out, and lets go of what is whole. Where no rank leaves out layers the next forward, or
+// a backward, does that without it. All ranks call it.
 func (s *Shards) Finish(c context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,7 @@
 package shard
 
-// walk is one pass over the layers, forward or backward: which are still to be gathered, in the
-// order in which all ranks gather them. It is pure.
+// walk is one way over the layers, of a forward or a backward: which are still to be gathered, in
+// the order in which all ranks gather them. It is pure.
 //
 // Who waits for a layer has begun to gather all that come before it. So of the layers that some
 // rank has not begun, nobody waits for one behind the first, and no two ranks wait for each other.
@@ -10,8 +10,7 @@ type walk struct {
 	todo []int
 }
 
-// forth is a pass in ascending order over the layers that are not there, and back one in descending
-// order.
+// forth goes in ascending order over the layers that are not there, and back in descending order.
 func forth(what string, there []bool) walk {
 	w := walk{what: what}
 	for k, is := range there {

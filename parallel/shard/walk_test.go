@@ -78,7 +78,7 @@ func TestRanksThatWaitForDifferentLayersDoNotWaitForOneAnother(t *testing.T) {
 
 func TestWalksGoForthAndBackOverWhatIsNotThere(t *testing.T) {
 	there := []bool{false, true, false, false}
-	w := forth("pass", there)
+	w := forth("forward", there)
 	require.Equal(t, []int{0, 2}, w.upTo(2))
 	require.Empty(t, w.upTo(2))
 	require.Empty(t, w.upTo(1))

@@ -116,7 +116,7 @@ func TestARankOfAnotherCopyThatFailsIsNamed(t *testing.T) {
 	}
 }
 
-// gathered counts the gatherings of a layer that have begun in a pass or a backward.
+// gathered counts the gatherings of a layer that have begun in a forward or a backward.
 func gathered(g *collective.Group, layer int, in string) (n int) {
 	for _, e := range g.Trace() {
 		if strings.Contains(e.Call, fmt.Sprintf("layer %d in %s", layer, in)) && strings.HasPrefix(e.Call, "AllGather") {
@@ -150,7 +150,7 @@ func TestTheNextLayerIsGatheredMeanwhileAndTheLastOneOnce(t *testing.T) {
 		x := autodiff.Ones(device.Float32, 4)
 		for k := range layers {
 			x = s.Layer(c, k, func() *autodiff.Tensor {
-				if err := ahead(c, g, k+1, k+2, "pass 1"); err != nil {
+				if err := ahead(c, g, k+1, k+2, "forward 1"); err != nil {
 					return autodiff.Failed(err)
 				}
 				return autodiff.Mul(x, layers[k][0])
@@ -172,7 +172,7 @@ func TestTheNextLayerIsGatheredMeanwhileAndTheLastOneOnce(t *testing.T) {
 // ahead waits until a layer is being gathered, unless it is the last one in a backward, which stays
 // whole. Another one must not be.
 func ahead(c context.Context, g *collective.Group, layer, not int, in string) error {
-	if last := 3; layer < last || layer == last && strings.HasPrefix(in, "pass") {
+	if last := 3; layer < last || layer == last && strings.HasPrefix(in, "forward") {
 		if err := begins(c, g, layer, in); err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func TestLayersMayBeCheckpoints(t *testing.T) {
 	}
 }
 
-func TestAnOptimizerMayStepBetweenAnyTwoPasses(t *testing.T) {
+func TestAnOptimizerMayStepBetweenAnyTwoForwards(t *testing.T) {
 	for _, stage := range []shard.Stage{shard.Zero3, shard.Zero1} {
 		t.Run(fmt.Sprint("stage ", stage), func(t *testing.T) {
 			w := newWorld(t, 2)
@@ -221,7 +221,7 @@ func TestAnOptimizerMayStepBetweenAnyTwoPasses(t *testing.T) {
 	}
 }
 
-// stepsBetween steps after a pass that comes after the backward.
+// stepsBetween steps after a forward that comes after the backward.
 func stepsBetween(c context.Context, g *collective.Group, stage shard.Stage) error {
 	m := &small{layers: vectors(30, 40)}
 	var err error
@@ -316,7 +316,7 @@ func (m *small) requireTied(grads shard.Gradients) error {
 	return nil
 }
 
-func TestSeveralPassesMayComeBeforeTheirBackwards(t *testing.T) {
+func TestSeveralForwardsMayComeBeforeTheirBackwards(t *testing.T) {
 	w := newWorld(t, 3)
 	all := w.small()
 	w.Each(func(r int) error {

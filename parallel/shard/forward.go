@@ -10,7 +10,7 @@ import (
 
 // What is here is called under the lock.
 
-// keeps says whether a layer stays there after its use in a pass.
+// keeps says whether a layer stays there after its use in a forward.
 func (s *Shards) keeps(l *layer) bool { return l.keep && !(l.fetch != nil && l.fetch.isVoid()) }
 
 // there says which layers are gathered, on all ranks alike between walks.
@@ -22,16 +22,16 @@ func (s *Shards) there() []bool {
 	return all
 }
 
-// newPass begins a pass. The one before is finished, and what it has left is let go of: an
+// newForward begins a forward. The one before is finished, and what it has left is let go of: an
 // optimizer may have stepped since.
-func (s *Shards) newPass() {
+func (s *Shards) newForward() {
 	for _, l := range s.layers {
 		if l.inUse == 0 {
 			s.dropLayer(l)
 		}
 	}
-	s.passes++
-	s.walk, s.used = forth(fmt.Sprintf("pass %d", s.passes), s.there()), -1
+	s.forwards++
+	s.walk, s.used = forth(fmt.Sprintf("forward %d", s.forwards), s.there()), -1
 }
 
 // finishWalk takes part in what is left of a walk, and lets go of what this rank does not use.
@@ -40,19 +40,19 @@ func (s *Shards) finishWalk(c context.Context) (err error) {
 		l := s.layers[k]
 		s.launch(c, l, s.back == nil && s.keeps(l))
 		err = cmp.Or(err, l.fetch.wait())
-		s.pass(l)
+		s.letGo(l)
 	}
 	for _, l := range s.layers { // one may be gathered ahead
 		if l.inUse == 0 {
-			s.pass(l)
+			s.letGo(l)
 		}
 	}
-	s.used = len(s.layers) // any layer begins another pass
+	s.used = len(s.layers) // any layer begins another forward
 	return err
 }
 
-// pass lets go of a layer that this rank does not use any more.
-func (s *Shards) pass(l *layer) {
+// letGo lets go of a layer that this rank does not use any more.
+func (s *Shards) letGo(l *layer) {
 	if l.fetch == nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (s *Shards) startUse(c context.Context, k int) error {
 	if l.inUse == 0 {
 		if k <= s.used {
 			err = s.finishWalk(c)
-			s.newPass()
+			s.newForward()
 		}
 		s.used = k
 	}
@@ -90,7 +90,7 @@ func (s *Shards) endUse(k int) {
 	defer s.mu.Unlock()
 	l := s.layers[k]
 	if l.inUse--; l.inUse == 0 && s.back == nil {
-		s.pass(l)
+		s.letGo(l)
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *Shards) want(c context.Context, l *layer) error {
 		}
 		_ = before.fetch.wait() // whoever uses it is told
 		if s.back == nil {
-			s.pass(before)
+			s.letGo(before)
 		}
 	}
 	if l.fetch == nil {
