@@ -18,8 +18,8 @@ const (
 	// Zero3 spreads parameters, gradients and optimizer state.
 	Zero3 Stage = iota
 	// Zero1 spreads optimizer state, and gradients once they are summed. A layer stays whole from
-	// the forward that gathers it until the end of the next backward, or the next forward: it is gathered
-	// once a step.
+	// the forward that gathers it until the end of the next backward, or the next forward: it is
+	// gathered once a step.
 	Zero1
 )
 
