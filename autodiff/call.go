@@ -217,7 +217,7 @@ func record(n *Node, c *compile.Function, owner *Arena, in []*Tensor, bufs, kept
 		n.extra().saved = make([]*device.Buffer, 0, len(c.Reads)+len(kept))
 	}
 	for _, i := range c.Reads {
-		n.save(bufs[i].Retain())
+		n.saveInput(in[i], bufs[i])
 	}
 	for _, b := range kept {
 		if owner == nil {

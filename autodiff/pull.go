@@ -68,19 +68,22 @@ func (n *Node) free() {
 // are not retained the node has none any more.
 func (n *Node) hold(held []*device.Buffer, retain bool) ([]*device.Buffer, error) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	if n.gone {
+		n.mu.Unlock()
 		return held, fmt.Errorf("%s: %w", n.fn.Name, ErrGraphFreed)
 	}
 	held = append(held, n.keeps()...)
-	if !retain {
+	if retain {
+		for _, b := range held {
+			if b != nil {
+				b.Retain()
+			}
+		}
+	} else {
 		n.forget()
-		return held, nil
 	}
-	for _, b := range held {
-		b.Retain()
-	}
-	return held, nil
+	n.mu.Unlock()
+	return held, n.recall(held)
 }
 
 // backward computes the gradients of a call's inputs into out. Where it may consume gys, it uses

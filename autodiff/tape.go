@@ -57,6 +57,8 @@ type rare struct {
 	next    []Edge
 	outs    []kernels.Type // of results that are not a function's
 	saved   []*device.Buffer
+	later   []*Tensor                                          // whose values come and go: in the place of nil saved ones, in order
+	visit   *Visit                                             // of tensors whose values come and go
 	took    time.Duration                                      // the call; 0 where it was not timed
 	gather  *gather                                            // of a call: its one gradient is sparse
 	hook    func(grads []*Tensor) error                        // a sink's

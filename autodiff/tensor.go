@@ -226,12 +226,13 @@ func (t *Tensor) acquire() (*device.Buffer, error) {
 	if t.sparse {
 		return t.densified()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.buf == nil {
-		return nil, t.errFreed()
+	if v := t.visit(); v != nil {
+		return t.brought(v)
 	}
-	return t.buf.Retain(), nil
+	if b := t.present(); b != nil {
+		return b, nil
+	}
+	return nil, t.errFreed()
 }
 
 // bufferAddr is where buf lies.

@@ -4,25 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"sync"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/peers"
 )
 
 // What can go wrong with replicas.
 var (
 	// ErrParameters: parameters are not the same on all ranks, or are no parameters.
-	ErrParameters = errors.New("bad parameters")
+	ErrParameters = peers.ErrParameters
 	// ErrRows: a number of rows that cannot be, or no rows on any rank.
 	ErrRows = errors.New("bad number of rows")
 	// ErrFailed: a rank could not do its part; see [FailureError].
-	ErrFailed = errors.New("a rank has failed")
+	ErrFailed = peers.ErrFailed
 	// ErrNotFinite: a gradient is NaN or infinite; see [NotFiniteError].
-	ErrNotFinite = errors.New("a gradient is not finite")
+	ErrNotFinite = peers.ErrNotFinite
 )
 
 // Config is how replicas are kept. The zero value works; it is the same on all ranks.
@@ -107,76 +107,23 @@ func (r *Replicas) inspect() error {
 	return nil
 }
 
-// brought is what a rank tells the others of its parameters.
-type brought struct {
-	Digest uint64
-	Failed string // why it cannot take part
-}
-
 // compare fails on all ranks where parameters differ between any.
 func (r *Replicas) compare(c context.Context, own error) error {
-	digest, list := fnv.New64a(), make([]string, len(r.params))
+	offer := peers.Offer{List: make([]string, len(r.params)), Config: fmt.Sprint(r.limit, r.check), Err: own}
 	for i, p := range r.params {
 		if own == nil {
-			list[i] = fmt.Sprintf("%s: %v", r.names[i], p.Type())
+			offer.List[i] = fmt.Sprintf("%s: %v", r.names[i], p.Type())
 		}
-		fmt.Fprintf(digest, "%q %d %t\n", list[i], r.limit, r.check)
 	}
-	mine := brought{Digest: digest.Sum64()}
-	if own != nil {
-		mine.Failed = own.Error()
-	}
-	all, err := collective.Agree(c, r.g, mine)
-	if err != nil {
-		return err
-	}
-	differ := false
-	for rank, b := range all {
-		if b.Failed != "" {
-			return r.failure(rank, b.Failed, own)
-		}
-		differ = differ || b.Digest != all[0].Digest
-	}
-	if !differ {
-		return nil
-	}
-	lists, err := collective.Agree(c, r.g, list)
-	if err != nil {
-		return err
-	}
-	return firstDifference(lists)
+	return peers.Compare(c, r.g, offer)
 }
 
 // DifferenceError says in which parameter a rank differs from rank 0.
-type DifferenceError struct {
-	Rank        int
-	Here, There string // the parameter on rank 0, and on that rank; empty: there is none
-}
+type DifferenceError = peers.DifferenceError
 
-func (e *DifferenceError) Error() string {
-	return fmt.Sprintf("%v: rank 0 has %q where rank %d has %q", ErrParameters, e.Here, e.Rank, e.There)
-}
-
-// Unwrap gives ErrParameters.
-func (e *DifferenceError) Unwrap() error { return ErrParameters }
-
-func firstDifference(lists [][]string) error {
-	for rank, list := range lists {
-		for i := range max(len(list), len(lists[0])) {
-			e := DifferenceError{Rank: rank}
-			if i < len(lists[0]) {
-				e.Here = lists[0][i]
-			}
-			if i < len(list) {
-				e.There = list[i]
-			}
-			if e.Here != e.There {
-				return &e
-			}
-		}
-	}
-	return fmt.Errorf("%w: Config differs between ranks", ErrParameters)
-}
+// FailureError says which rank was the first that failed, and why. It wraps what has failed on this
+// rank, if anything has.
+type FailureError = peers.FailureError
 
 // spread gives all ranks the values of rank 0.
 func (r *Replicas) spread(c context.Context) error {
@@ -208,29 +155,4 @@ func (r *Replicas) spread(c context.Context) error {
 		return err
 	}
 	return autodiff.Assign(r.params, values)
-}
-
-// FailureError says which rank was the first that failed, and why. It wraps what has failed on this
-// rank, if anything has.
-type FailureError struct {
-	Rank   int
-	Worker string
-	Text   string
-	cause  error
-}
-
-func (e *FailureError) Error() string {
-	return fmt.Sprintf("%v: rank %d, %s: %s", ErrFailed, e.Rank, e.Worker, e.Text)
-}
-
-// Unwrap gives ErrFailed, and what has failed on this rank.
-func (e *FailureError) Unwrap() []error {
-	if e.cause == nil {
-		return []error{ErrFailed}
-	}
-	return []error{ErrFailed, e.cause}
-}
-
-func (r *Replicas) failure(rank int, text string, own error) error {
-	return &FailureError{Rank: rank, Worker: r.g.Members()[rank].Worker, Text: text, cause: own}
 }

@@ -3,14 +3,12 @@ package parallel
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/weft-project/weft/autodiff"
-	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/peers"
 )
 
 // step is one Backward.
@@ -60,7 +58,7 @@ func (s *step) got(i int, grad *autodiff.Tensor) error {
 func (s *step) deliver(i int, grad *device.Buffer) error {
 	if s.check && !finite(grad, s.params[i].Dtype()) {
 		_ = grad.Release() // ours
-		return &NotFiniteError{Rank: s.g.Rank(), Worker: s.g.Members()[s.g.Rank()].Worker, Parameter: s.names[i]}
+		return peers.NotFinite(s.g, s.names[i])
 	}
 	s.count++
 	s.used[i] = 1
@@ -128,7 +126,7 @@ func (s *step) collect(c context.Context, failed error, owner *autodiff.Arena) (
 	now := order(header[headerFixed:headerFixed+n], header[headerFixed+n:headerFixed+2*n])
 	switch {
 	case header[headerFailed] > 0:
-		return nil, s.whoFailed(c, failed)
+		return nil, cmp.Or(peers.Outcome(c, s.g, failed), ErrFailed)
 	case total == 0:
 		return nil, fmt.Errorf("%w: no rank has any", ErrRows)
 	}
@@ -186,34 +184,6 @@ func (s *step) gradients(params []int, factor float64, owner *autodiff.Arena) (m
 	return grads, nil
 }
 
-// told is why a rank has failed; empty where it has not.
-type told struct{ Text, NotFinite string }
-
-// whoFailed is what all ranks say when one has failed.
-func (s *step) whoFailed(c context.Context, own error) error {
-	var mine told
-	var bad *NotFiniteError
-	if errors.As(own, &bad) {
-		mine.NotFinite = bad.Parameter
-	}
-	if own != nil {
-		mine.Text = own.Error()
-	}
-	all, err := collective.Agree(c, s.g, mine)
-	if err != nil {
-		return cmp.Or(own, err)
-	}
-	for rank, why := range all {
-		if why.NotFinite != "" {
-			return &NotFiniteError{Rank: rank, Worker: s.g.Members()[rank].Worker, Parameter: why.NotFinite}
-		}
-		if why.Text != "" {
-			return s.failure(rank, why.Text, own)
-		}
-	}
-	return ErrFailed
-}
-
 func (s *step) letGo() {
 	dropAll(s.own)
 	for _, l := range s.loads {
@@ -223,17 +193,7 @@ func (s *step) letGo() {
 
 // NotFiniteError names a gradient that is NaN or infinite, and the first rank that has one. It is
 // the same on all ranks.
-type NotFiniteError struct {
-	Rank              int
-	Worker, Parameter string
-}
-
-func (e *NotFiniteError) Error() string {
-	return fmt.Sprintf("%v: that of parameter %s on rank %d, %s", ErrNotFinite, e.Parameter, e.Rank, e.Worker)
-}
-
-// Unwrap gives ErrNotFinite.
-func (e *NotFiniteError) Unwrap() error { return ErrNotFinite }
+type NotFiniteError = peers.NotFiniteError
 
 // finite says whether all elements are numbers.
 func finite(b *device.Buffer, d device.Dtype) bool {
@@ -244,17 +204,5 @@ func finite(b *device.Buffer, d device.Dtype) bool {
 			return false
 		}
 	}
-	if d == device.Float64 {
-		return allFinite(device.As[float64](raw[:b.Len()]))
-	}
-	return allFinite(device.As[float32](raw[:b.Len()]))
-}
-
-func allFinite[E float32 | float64](x []E) bool {
-	for _, v := range x {
-		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			return false
-		}
-	}
-	return true
+	return peers.Finite(raw[:b.Len()], d)
 }
