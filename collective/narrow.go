@@ -13,8 +13,8 @@ import (
 )
 
 // Narrow reduces arrays of float32 that travel in fewer bits, for networks that are slow: as
-// bfloat16, with half the bytes, or with a quarter of them. Elements are rounded to the nearest,
-// summed in float32, and the sums are rounded once more; all members get the same bits.
+// bfloat16, with half the bytes, or with a quarter or an eighth of them. Elements are rounded to the
+// nearest, summed in float32, and the sums are rounded once more; all members get the same bits.
 //
 // What rounding takes away is not lost. A Narrow keeps it, and adds it to what it reduces next. So
 // there is one for each array that is reduced again and again, as a parameter's gradient. One
@@ -23,6 +23,9 @@ type Narrow struct {
 	// Int8 sends 8 bits of each element, and one scale for 256 of them: each is exact to 1/254 of
 	// the largest of its 256. Elements that are not finite become NaN.
 	Int8 bool
+	// Int4 is the same with 4 bits: exact to 1/14 of the largest. It is for what is summed often,
+	// as outer gradients are, where what is late today comes tomorrow. At most one of the two is set.
+	Int4 bool
 
 	lost late // of this member's elements
 	owed late // of the sums that this member makes
@@ -47,7 +50,7 @@ func (l *late) commit() { l.now, l.next = l.next, l.now }
 func (n *Narrow) Reset() { n.lost, n.owed = late{}, late{} }
 
 // AllReduce replaces x by what op makes of all members' elements: Sum, Mean or Scaled. All members
-// give arrays of one length, and the same Int8. An array of another length than the one before it
+// give arrays of one length, and the same Int8 and Int4. An array of another length than the one before it
 // begins anew. Where it fails x is as it was.
 func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) error {
 	if _, ok := op.Weight(g.Size()); !ok {
@@ -57,8 +60,13 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 		return fmt.Errorf("collective: AllReduce in group %q: %w", g.name, err)
 	}
 	form := narrow.BFloat16
-	if n.Int8 {
+	switch {
+	case n.Int8 && n.Int4:
+		return g.refuse(c, plan.AllReduce, fmt.Errorf("%w: Int8 and Int4; expected one of them at most", ErrArguments))
+	case n.Int8:
 		form = narrow.Int8
+	case n.Int4:
+		form = narrow.Int4
 	}
 	mine, err := device.Host().Alloc(padTo(form.Bytes(len(x)), alignment))
 	if err != nil {
