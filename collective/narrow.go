@@ -49,6 +49,19 @@ func (l *late) commit() { l.now, l.next = l.next, l.now }
 // Reset forgets what rounding has taken, as after a restart.
 func (n *Narrow) Reset() { n.lost, n.owed = late{}, late{} }
 
+func (n *Narrow) form() narrow.Form {
+	switch {
+	case n.Int8:
+		return narrow.Int8
+	case n.Int4:
+		return narrow.Int4
+	}
+	return narrow.BFloat16
+}
+
+// Bytes is what an array of so many elements takes as it travels.
+func (n *Narrow) Bytes(elements int) int { return n.form().Bytes(elements) }
+
 // AllReduce replaces x by what op makes of all members' elements: Sum, Mean or Scaled. All members
 // give arrays of one length, and the same Int8 and Int4. An array of another length than the one before it
 // begins anew. Where it fails x is as it was.
@@ -59,15 +72,10 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 	if err := g.whole(c); err != nil {
 		return fmt.Errorf("collective: AllReduce in group %q: %w", g.name, err)
 	}
-	form := narrow.BFloat16
-	switch {
-	case n.Int8 && n.Int4:
+	if n.Int8 && n.Int4 {
 		return g.refuse(c, plan.AllReduce, fmt.Errorf("%w: Int8 and Int4; expected one of them at most", ErrArguments))
-	case n.Int8:
-		form = narrow.Int8
-	case n.Int4:
-		form = narrow.Int4
 	}
+	form := n.form()
 	mine, err := device.Host().Alloc(padTo(form.Bytes(len(x)), alignment))
 	if err != nil {
 		return g.refuse(c, plan.AllReduce, err)

@@ -144,7 +144,7 @@ func (r *Replicas) compare(c context.Context, own error) error {
 	if err != nil {
 		return err
 	}
-	return firstDifference(lists)
+	return Difference(lists)
 }
 
 // DifferenceError says in which parameter a rank differs from rank 0.
@@ -160,7 +160,9 @@ func (e *DifferenceError) Error() string {
 // Unwrap gives ErrParameters.
 func (e *DifferenceError) Unwrap() error { return ErrParameters }
 
-func firstDifference(lists [][]string) error {
+// Difference is the DifferenceError of what the ranks have, by rank, where not all have the same:
+// names and types of parameters. It is for packages that keep parameters in other ways.
+func Difference(lists [][]string) error {
 	for rank, list := range lists {
 		for i := range max(len(list), len(lists[0])) {
 			e := DifferenceError{Rank: rank}
