@@ -150,7 +150,7 @@ func (l *Loop) land(c context.Context) error {
 		<-f.done
 	}
 	l.flight = nil
-	f.made.Waited = time.Since(waits)
+	f.made.Waited = min(time.Since(waits), f.made.Took)
 	err := f.err
 	if err == nil {
 		err = l.apply(f)
