@@ -19,9 +19,16 @@ type Exchange struct {
 	Round    uint64    // from 0
 	Fragment int       // which part of the parameters
 	Weights  []float64 // by rank: steps, or rows, since the exchange of that fragment before
-	Bytes    int       // of outer gradients that this worker has sent; it gets as many
+	Bytes    int       // of outer gradients that this worker has sent, as large ones travel; it gets as many
 	Took     time.Duration
 	Waited   time.Duration // of that, with nothing else to do
+}
+
+// Totals are of all exchanges that were applied.
+type Totals struct {
+	Exchanges int
+	Bytes     int // of outer gradients that this worker has sent
+	Waited    time.Duration
 }
 
 // ExchangeError says which exchange was not applied, and why.
@@ -160,6 +167,9 @@ func (l *Loop) land(c context.Context) error {
 		return &ExchangeError{f.made.Round, f.made.Fragment, err}
 	}
 	l.last = f.made
+	l.total.Exchanges++
+	l.total.Bytes += f.made.Bytes
+	l.total.Waited += f.made.Waited
 	return nil
 }
 

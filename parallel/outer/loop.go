@@ -25,6 +25,7 @@ type Loop struct {
 	has    bool    // it stands where a group does
 	flight *flight // the exchange that is under way; nil: none
 	last   Exchange
+	total  Totals
 	posts  posts
 
 	mu sync.Mutex
@@ -213,6 +214,9 @@ func (l *Loop) Steps() (n uint64) {
 
 // Last is the last exchange that was applied here; the zero value before any.
 func (l *Loop) Last() Exchange { return l.last }
+
+// Total is what this loop has done since New.
+func (l *Loop) Total() Totals { return l.total }
 
 // Close gives up the exchange that is under way, and waits for what the loop has started. The group
 // lives on.
