@@ -13,8 +13,9 @@ import (
 )
 
 // Narrow reduces arrays of float32 that travel in fewer bits, for networks that are slow: as
-// bfloat16, with half the bytes, or with a quarter or an eighth of them. Elements are rounded to the
-// nearest, summed in float32, and the sums are rounded once more; all members get the same bits.
+// bfloat16, with half the bytes, or with a quarter or an eighth of them. Elements are rounded to
+// the nearest, summed in float32, and the sums are rounded once more; all members get the same
+// bits.
 //
 // What rounding takes away is not lost. A Narrow keeps it, and adds it to what it reduces next. So
 // there is one for each array that is reduced again and again, as a parameter's gradient. One
@@ -63,8 +64,8 @@ func (n *Narrow) form() narrow.Form {
 func (n *Narrow) Bytes(elements int) int { return n.form().Bytes(elements) }
 
 // AllReduce replaces x by what op makes of all members' elements: Sum, Mean or Scaled. All members
-// give arrays of one length, and the same Int8 and Int4. An array of another length than the one before it
-// begins anew. Where it fails x is as it was.
+// give arrays of one length, and the same Int8 and Int4. An array of another length than the one
+// before it begins anew. Where it fails x is as it was.
 func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) error {
 	if _, ok := op.Weight(g.Size()); !ok {
 		return g.refuse(c, plan.AllReduce, fmt.Errorf("%w: %v in fewer bits; expected Sum, Mean or Scaled", ErrOp, op))

@@ -8,6 +8,6 @@
 // uplink and latency, and are lost and come back at random. An exchange costs what that of a group
 // (package collective) sends, over the slowest uplink that takes part; a loss ends it, and it is
 // made again by those that are left, after the time in which a loss is noticed (package rpc). Inner
-// steps go on meanwhile, as with outer.Config's Delay and FirstCalls. Nobody makes inner steps while
-// newcomers get parameters and momentum, as in outer's Regroup.
+// steps go on meanwhile, as with outer.Config's Delay and FirstCalls. Nobody makes inner steps
+// while newcomers get parameters and momentum, as in outer's Regroup.
 package main

@@ -37,7 +37,7 @@ func simulate(s setting) (o outcome) {
 	for k := range s.Outer {
 		joins := 0.0
 		for _, w := range sim.ws {
-			w.at(s, now)
+			w.advance(s, now)
 		}
 		if k%s.AdmitAt == 0 {
 			joins = sim.admit(now)

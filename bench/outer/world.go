@@ -76,8 +76,8 @@ func (w *worker) lose(s setting, after float64) {
 	w.back = w.lost + away*w.r.ExpFloat64()
 }
 
-// at has the worker be where it is at a time: one that was away and is back is a newcomer.
-func (w *worker) at(s setting, now float64) {
+// advance has the worker be where it is at a time: one that was away and is back is a newcomer.
+func (w *worker) advance(s setting, now float64) {
 	for w.back <= now {
 		w.newcomer = true
 		w.lose(s, w.back)

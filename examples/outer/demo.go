@@ -59,7 +59,7 @@ func demonstrate(c context.Context, s settings, t *task, stdout io.Writer) error
 	if err != nil {
 		return err
 	}
-	if err := out.finish(outer); err != nil {
+	if err := out.conclude(outer); err != nil {
 		return err
 	}
 	out.saved(outer, sync, bytesTogether(t, s))

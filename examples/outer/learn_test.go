@@ -153,7 +153,7 @@ func (w *changing) steps(members []int, from, to int) {
 		m, loop := w.ts[r], w.loops[r]
 		rows := parallel.Rows{Seed: w.s.seed, N: w.k.rows, Batch: w.s.batch}
 		for step := from; step < to; step++ {
-			if _, err := m.step(rows.Of(uint64(step), m.g.Rank(), m.g.Size())); err != nil {
+			if _, err := m.alone(rows.Of(uint64(step), m.g.Rank(), m.g.Size())); err != nil {
 				return err
 			}
 			if err := loop.Step(w.t.Context()); err != nil {

@@ -85,7 +85,7 @@ func work(c context.Context, s settings, t *task, stdout io.Writer) error {
 		return err
 	}
 	if out != nil {
-		err = out.finish(r)
+		err = out.conclude(r)
 	}
 	return errors.Join(err, g.Close()) // leaves the job
 }

@@ -35,7 +35,7 @@ func (r *reporter) made(step int, loss float64, l *outer.Loop) {
 	}
 }
 
-func (r *reporter) finish(got result) error {
+func (r *reporter) conclude(got result) error {
 	r.Done()
 	fmt.Fprintf(r.out, "test loss %.4f, %.2f%% right; %d exchanges, %s sent by each worker, %.2f s of %.2f s waited for\n",
 		got.Loss, 100*got.Right, got.Exchanges, size(got.Bytes), got.Waited.Seconds(), got.Took.Seconds())

@@ -51,7 +51,7 @@ func (w *trainer) train(c context.Context) (r result, err error) {
 	began := time.Now()
 	for step := 0; !w.over(step, loop); step++ {
 		mine, at := rows.Of(uint64(step), w.g.Rank(), w.g.Size()), time.Now()
-		loss, err := w.step(mine)
+		loss, err := w.alone(mine)
 		if err != nil {
 			return r, fmt.Errorf("step %d: %w", step+1, err)
 		}
@@ -72,7 +72,8 @@ func (w *trainer) train(c context.Context) (r result, err error) {
 	return r, err
 }
 
-// over says that training is: the same on all workers, also where each makes another number of steps.
+// over says that training is: the same on all workers, also where each makes another number of
+// steps.
 func (w *trainer) over(step int, loop *outer.Loop) bool {
 	if w.outer.FirstCalls {
 		return loop.Rounds() >= uint64(w.steps/w.outer.Every*max(w.outer.Fragments, 1))
@@ -80,8 +81,8 @@ func (w *trainer) over(step int, loop *outer.Loop) bool {
 	return step >= w.steps
 }
 
-// step is an inner step: nobody else takes part.
-func (w *trainer) step(rows []int) (float64, error) {
+// alone is an inner step: nobody else takes part.
+func (w *trainer) alone(rows []int) (float64, error) {
 	owner := autodiff.NewArena("step")
 	defer owner.Free()
 	loss, err := w.loss(w.model, rows, owner)

@@ -74,7 +74,8 @@ func (cfg Config) filled() Config {
 	return cfg
 }
 
-// violations are all that is wrong with a filled configuration for so many parameters; nil: nothing.
+// violations are all that is wrong with a filled configuration for so many parameters; nil:
+// nothing.
 func (cfg Config) violations(params int) error {
 	var errs []error
 	bad := func(format string, v ...any) { errs = append(errs, fmt.Errorf(format, v...)) }

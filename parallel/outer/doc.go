@@ -11,11 +11,12 @@
 // # Workers of different speed
 //
 // A mean is weighted by the work since the exchange of that fragment before: steps, or rows
-// ([Loop.StepRows]). Who has made none weighs nothing. Without FirstCalls each worker makes the same
-// number of steps between exchanges, and the fast wait for the slow. With FirstCalls the first that
-// has made its steps calls the others, who join after the inner step that they are in, with what
-// they have made. So a worker at half speed brings half the steps at half the weight, and nobody
-// waits for longer than one inner step of another. All make the same exchanges in the same order.
+// ([Loop.StepRows]). Who has made none weighs nothing. Without FirstCalls each worker makes the
+// same number of steps between exchanges, and the fast wait for the slow. With FirstCalls the first
+// that has made its steps calls the others, who join after the inner step that they are in, with
+// what they have made. So a worker at half speed brings half the steps at half the weight, and
+// nobody waits for longer than one inner step of another. All make the same exchanges in the same
+// order.
 //
 // # Groups that change
 //
@@ -34,6 +35,6 @@
 // # Concurrency and memory
 //
 // One goroutine at a time uses a Loop, and nobody else writes to the parameters while a method
-// runs. They are of float32. A loop takes 8 bytes for each on the host, 4 while an exchange is under
-// way, and 8 where the wire is narrow.
+// runs. They are of float32. A loop takes 8 bytes for each on the host, 4 while an exchange is
+// under way, and 8 where the wire is narrow.
 package outer

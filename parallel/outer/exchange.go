@@ -68,9 +68,9 @@ type head struct {
 	Failed string
 }
 
-// begin starts the next exchange. What c is cancelled by, or its deadline, is for the waiting alone:
-// the exchange may outlive the step.
-func (l *Loop) begin(c context.Context, last bool) {
+// launch starts the next exchange. What c is cancelled by, or its deadline, is for the waiting
+// alone: the exchange may outlive the step.
+func (l *Loop) launch(c context.Context, last bool) {
 	f := &flight{done: make(chan struct{}), head: head{Last: last}}
 	l.with(func(m *schedule.Machine) { f.head.Round, f.made.Fragment, f.head.Weight = m.Began() })
 	f.part = l.parts[f.made.Fragment]
@@ -178,7 +178,7 @@ func (l *Loop) apply(f *flight) error {
 	p, share := f.part, float32(l.cfg.Mix)
 	anchor, momentum := p.anchor, p.momentum
 	if !f.idle {
-		anchor, momentum = p.step(f.delta, float32(l.cfg.LR), float32(l.cfg.Momentum))
+		anchor, momentum = p.descend(f.delta, float32(l.cfg.LR), float32(l.cfg.Momentum))
 	}
 	if f.head.Last {
 		share = 0

@@ -61,10 +61,10 @@ func less(a, b []float32) []float32 {
 	return d
 }
 
-// step is SGD with Nesterov momentum, as torch has it, by a mean outer gradient. Each product is
+// descend is SGD with Nesterov momentum, as torch has it, by a mean outer gradient. Each product is
 // rounded, so that processors which could fuse it with a sum get the same bits as those that
 // cannot.
-func (f *fragment) step(mean []float32, lr, mu float32) (anchor, momentum []float32) {
+func (f *fragment) descend(mean []float32, lr, mu float32) (anchor, momentum []float32) {
 	anchor, momentum = make([]float32, len(mean)), make([]float32, len(mean))
 	for i, g := range mean {
 		m := float32(mu*f.momentum[i]) + g

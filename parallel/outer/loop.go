@@ -139,7 +139,7 @@ func (l *Loop) StepRows(c context.Context, rows int) error {
 		case schedule.Apply:
 			err = l.land(c)
 		case schedule.Begin:
-			l.begin(c, false)
+			l.launch(c, false)
 		case schedule.Call:
 			l.posts.call(l.g, l.flight.head.Round)
 		}
@@ -174,7 +174,7 @@ func (l *Loop) Finish(c context.Context) error {
 		return err
 	}
 	for range l.parts {
-		l.begin(c, true)
+		l.launch(c, true)
 		if err := l.land(c); err != nil {
 			return err
 		}
@@ -206,7 +206,8 @@ func (l *Loop) Rounds() (n uint64) {
 }
 
 // Steps is how many inner steps this worker has made since the training began. Regroup, and New for
-// a newcomer, set it to that of the member that has made most: schedules of learning rates go by it.
+// a newcomer, set it to that of the member that has made most: schedules of learning rates go by
+// it.
 func (l *Loop) Steps() (n uint64) {
 	l.with(func(m *schedule.Machine) { n = m.Steps() })
 	return n

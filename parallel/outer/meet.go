@@ -16,9 +16,9 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// Regroup goes on with another generation of the group, after a loss, a leave or a join. All members
-// call it; newcomers call New meanwhile. Who has missed a result of which others have seen the
-// effect gets it, with the momentum. It may be called again where it fails.
+// Regroup goes on with another generation of the group, after a loss, a leave or a join. All
+// members call it; newcomers call New meanwhile. Who has missed a result of which others have seen
+// the effect gets it, with the momentum. It may be called again where it fails.
 func (l *Loop) Regroup(c context.Context, g *collective.Group) error {
 	if f := l.flight; f != nil { // on a group that has ended or been closed it ends soon
 		_ = l.land(c) // others may have its result: then it comes from them

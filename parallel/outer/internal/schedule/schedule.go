@@ -55,8 +55,8 @@ func (m *Machine) length(round uint64) int {
 	return (k+1)*m.cfg.Every/m.cfg.Fragments - k*m.cfg.Every/m.cfg.Fragments
 }
 
-// next is the exchange to begin next.
-func (m *Machine) next() uint64 {
+// coming is the exchange to begin next.
+func (m *Machine) coming() uint64 {
 	if m.flying {
 		return m.round + 1
 	}
@@ -73,8 +73,8 @@ func (m *Machine) Step(weight float64) (do []Action) {
 	if m.flying {
 		m.age++
 	}
-	full := m.since >= m.length(m.next())
-	called := m.cfg.FirstCalls && m.called > m.next()
+	full := m.since >= m.length(m.coming())
+	called := m.cfg.FirstCalls && m.called > m.coming()
 	if m.flying && (m.age >= m.cfg.Delay || full || called) {
 		do = append(do, Apply)
 	}
