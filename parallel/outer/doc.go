@@ -36,5 +36,5 @@
 //
 // One goroutine at a time uses a Loop, and nobody else writes to the parameters while a method
 // runs. They are of float32. A loop takes 8 bytes for each on the host, 4 while an exchange is
-// under way, and 8 where the wire is narrow.
+// under way, and 16 where the wire is narrow.
 package outer
