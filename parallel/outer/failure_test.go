@@ -227,39 +227,41 @@ func TestWhenAMemberIsLostNothingOfTheOthersIsLost(t *testing.T) {
 
 func TestWhoHasMissedAResultGetsItWhenAllComeTogether(t *testing.T) {
 	for _, wire := range []Wire{Float32, Int8} {
-		cfg := Config{Every: 4, Fragments: 2, Delay: 1, Wire: wire}
-		var part fragment
-		var values [][]float32
-		t.Run(wire.String()+", undisturbed", func(t *testing.T) {
-			w := newWorld(t, 2, 2, cfg)
-			for step := 1; step <= 3; step++ {
-				require.Equal(t, make([]error, 2), w.step(w.first(2), step))
-			}
-			part, values = *w.loops[1].parts[0], valuesOf(t, w.params[1])
-		})
-		t.Run(wire.String(), func(t *testing.T) { missesAResult(t, cfg, part, values) })
+		for who := range 2 {
+			cfg := Config{Every: 4, Fragments: 2, Delay: 1, Wire: wire, Mix: 0.4}
+			var part fragment
+			var values [][]float32
+			t.Run(wire.String()+", undisturbed", func(t *testing.T) {
+				w := newWorld(t, 2, 2, cfg)
+				for step := 1; step <= 3; step++ {
+					require.Equal(t, make([]error, 2), w.step(w.first(2), step))
+				}
+				part, values = *w.loops[who].parts[0], valuesOf(t, w.params[who])
+			})
+			t.Run(fmt.Sprint(wire, ", rank ", who), func(t *testing.T) { missesAResult(t, cfg, who, part, values) })
+		}
 	}
 }
 
-func missesAResult(t *testing.T, cfg Config, part fragment, values [][]float32) {
+func missesAResult(t *testing.T, cfg Config, who int, part fragment, values [][]float32) {
 	w := newWorld(t, 2, 2, cfg)
 	ranks := w.first(2)
 	for step := 1; step <= 2; step++ {
 		require.Equal(t, make([]error, 2), w.step(ranks, step))
 	}
-	f := w.loops[1].flight
+	f := w.loops[who].flight
 	<-f.done
 	f.err = errors.New("the last message of it was lost")
 	errs := w.step(ranks, 3)
-	require.NoError(t, errs[0])
-	require.ErrorContains(t, errs[1], "the last message of it was lost")
-	require.EqualValues(t, 1, w.loops[0].Rounds())
-	require.EqualValues(t, 0, w.loops[1].Rounds())
+	require.NoError(t, errs[1-who])
+	require.ErrorContains(t, errs[who], "the last message of it was lost")
+	require.EqualValues(t, 1, w.loops[1-who].Rounds())
+	require.EqualValues(t, 0, w.loops[who].Rounds())
 	w.each(ranks, func(r int) error { return w.loops[r].Regroup(t.Context(), w.gs[r]) })
 	w.requireSame(ranks...)
-	require.Equal(t, part.anchor, w.loops[1].parts[0].anchor)
-	require.Equal(t, part.momentum, w.loops[1].parts[0].momentum)
-	require.Equal(t, values, valuesOf(t, w.params[1]), "as if it had come in time")
+	require.Equal(t, part.anchor, w.loops[who].parts[0].anchor)
+	require.Equal(t, part.momentum, w.loops[who].parts[0].momentum)
+	require.Equal(t, values, valuesOf(t, w.params[who]), "as if it had come in time")
 	for step := 4; step <= 9; step++ {
 		require.Equal(t, make([]error, 2), w.step(ranks, step))
 	}
