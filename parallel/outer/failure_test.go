@@ -289,6 +289,19 @@ func TestMembersThatHaveComeApartAreToldSo(t *testing.T) {
 	}
 }
 
+func TestWhoFinishesWhileOthersGoOnIsToldSo(t *testing.T) {
+	w := newWorld(t, 2, 2, Config{Every: 1})
+	for _, err := range attempt(w.first(2), func(r int) error {
+		if r == 0 {
+			return w.loops[r].Finish(t.Context())
+		}
+		return w.loops[r].Step(t.Context())
+	}) {
+		require.ErrorIs(t, err, ErrApart)
+		require.ErrorContains(t, err, "rank 1, worker1, is at exchange 0 (last: false) where rank 0 is at 0 (last: true)")
+	}
+}
+
 func TestACancelledStepFailsTheExchangeOnAllAndItComesAgain(t *testing.T) {
 	w := newWorld(t, 2, 2, Config{Every: 2, Delay: 1})
 	ranks := w.first(2)
