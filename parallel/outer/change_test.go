@@ -2,6 +2,7 @@ package outer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,9 +12,14 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel/outer/internal/schedule"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
 )
 
 type scheduleMachine = schedule.Machine
@@ -139,6 +145,72 @@ func TestFinishGivesAllTheSameParametersOfAllThatWasMade(t *testing.T) {
 				w.requireSame(ranks...)
 			}
 			require.Equal(t, []float64{0, 0}, w.loops[0].Last().Weights)
+		})
+	}
+}
+
+func TestAWorkersParametersMayLieOnAnotherDevice(t *testing.T) {
+	w := newGroupOf(t, 2)
+	sim := device.NewSim(device.SimConfig{})
+	for r := range 2 {
+		params := newParams(uint64(r))
+		if r == 1 {
+			for i, p := range params {
+				params[i] = autodiff.To(p.Detach(), sim).RequireGrad()
+			}
+		}
+		w.params = append(w.params, params)
+	}
+	w.loops = make([]*Loop, 2)
+	w.each(w.first(2), func(r int) (err error) {
+		w.loops[r], err = New(t.Context(), w.gs[r], w.params[r], Config{Every: 2, Delay: 1, Mix: 0.5})
+		return err
+	})
+	for step := 1; step <= 5; step++ {
+		require.Equal(t, make([]error, 2), w.step(w.first(2), step))
+	}
+	w.each(w.first(2), func(r int) error { return errors.Join(w.loops[r].Finish(t.Context()), w.loops[r].Close()) })
+	w.requireSame(0, 1)
+	require.Equal(t, valuesOf(t, w.params[0]), valuesOf(t, w.params[1]))
+	require.Equal(t, sim.ID(), w.params[1][0].Device())
+}
+
+func TestTheExchangeIsTheSameOnEveryLane(t *testing.T) {
+	for _, lane := range transport.LaneNames() {
+		if lane == transport.LaneCUDA {
+			continue
+		}
+		t.Run(lane, func(t *testing.T) {
+			ws := rpctest.WorldWith(t, rpctest.Net(), 2, func(_ int, cfg *rpc.Config) {
+				cfg.Network, cfg.Listen, cfg.Lanes, cfg.Token = nil, "", []string{lane}, secrettest.Token("job")
+			})
+			const n = 100_000 // large enough to travel by a lane
+			var at [2]float64
+			for _, err := range attempt([]int{0, 1}, func(r int) error {
+				g, err := collective.Open(t.Context(), ws[r], "outer")
+				if err != nil {
+					return err
+				}
+				p := autodiff.New(make([]float32, n))
+				l, err := New(t.Context(), g, []*autodiff.Tensor{p}, Config{Every: 1, LR: 1, Momentum: optim.Zero})
+				if err != nil {
+					return err
+				}
+				moved := make([]float32, n)
+				moved[n-1] = float32(1 + r)
+				if err := autodiff.Assign([]*autodiff.Tensor{p}, []*autodiff.Tensor{autodiff.New(moved)}); err != nil {
+					return err
+				}
+				if err := l.Step(t.Context()); err != nil {
+					return err
+				}
+				x, err := autodiff.Values[float32](p)
+				at[r] = float64(x[n-1])
+				return errors.Join(err, l.Close(), g.Close())
+			}) {
+				require.NoError(t, err)
+			}
+			require.Equal(t, [2]float64{1.5, 1.5}, at)
 		})
 	}
 }
