@@ -61,7 +61,8 @@ func run(stdout io.Writer, folder string) error {
 
 // table is that of docs/internet.md.
 func table() string {
-	text := "| workers | arrangement | links of a worker | sent by a worker | outer step | of it inner steps | tries of an exchange | workers left out | what fails first |\n"
+	text := "| workers | arrangement | links of a worker | sent by a worker | outer step | of it inner steps " +
+		"| tries of an exchange | workers left out | what fails first |\n"
 	text += "| --: | --- | --: | --: | --: | --: | --: | --: | --- |\n"
 	for _, workers := range []int{100, 1000, 10_000} {
 		for _, a := range arrangements() {

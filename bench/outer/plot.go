@@ -13,7 +13,8 @@ var palette = []color.Color{color.RGBA{R: 214, G: 39, B: 40, A: 255}, color.RGBA
 
 // drawWorkers draws against the number of workers.
 func drawWorkers(file string) error {
-	return draw(file, "12 hours from one loss of a worker to its next", "workers", []float64{10, 30, 100, 300, 1000, 3000, 10_000}, func(a arrangement, x float64) outcome {
+	xs := []float64{10, 30, 100, 300, 1000, 3000, 10_000}
+	return draw(file, "12 hours from one loss of a worker to its next", "workers", xs, func(a arrangement, x float64) outcome {
 		return simulate(usual(int(x), a.groups(int(x))...))
 	})
 }

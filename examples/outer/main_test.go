@@ -44,19 +44,26 @@ func TestWorkersOfAJobTrainOverTheNetworkThatThereIs(t *testing.T) {
 	t.Setenv("WEFT_TEST_OUTER", "1")
 	t.Setenv("WEFT_TTY", "")
 	var out, errs bytes.Buffer
-	_, err = agent.Run(t.Context(), agent.Spec{Program: self, Args: []string{"--data", "digits", "--steps", "120", "--plot", ""}, NprocPerNode: 2, Stdout: &out, Stderr: &errs})
+	_, err = agent.Run(t.Context(), agent.Spec{
+		Program: self, Args: []string{"--data", "digits", "--steps", "120", "--plot", ""}, NprocPerNode: 2, Stdout: &out, Stderr: &errs,
+	})
 	require.NoError(t, err, errs.String())
 	require.Len(t, regexp.MustCompile(`test loss \d\.\d+, [5-9]\d\.\d\d% right; 3 exchanges`).FindAllString(out.String(), -1), 1, out.String())
 }
 
 func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {
 	var out, errs bytes.Buffer
-	require.Equal(t, 2, run(t.Context(), []string{"--data", "no", "--workers", "0", "--links", "-1s", "--lr", "0", "--wire", "int2", "--plot", "x.txt", "more"}, &out, &errs))
-	for _, what := range []string{`--data "no"; expected digits or text`, "--workers 0", "--links -1s", "--lr 0", `--wire "int2"; expected float32, bfloat16, int8 or int4`, "--plot x.txt", `"more"`} {
+	wrong := []string{"--data", "no", "--workers", "0", "--links", "-1s", "--lr", "0", "--wire", "int2", "--plot", "x.txt", "more"}
+	require.Equal(t, 2, run(t.Context(), wrong, &out, &errs))
+	for _, what := range []string{
+		`--data "no"; expected digits or text`, "--workers 0", "--links -1s", "--lr 0", `--wire "int2"; expected float32, bfloat16, int8 or int4`,
+		"--plot x.txt", `"more"`,
+	} {
 		require.Contains(t, errs.String(), what)
 	}
 	errs.Reset()
-	require.Equal(t, 1, run(t.Context(), []string{"--data", "digits", "--workers", "2", "--links", "0s", "--every", "4", "--delay", "4", "--plot", ""}, &out, &errs))
+	late := []string{"--data", "digits", "--workers", "2", "--links", "0s", "--every", "4", "--delay", "4", "--plot", ""}
+	require.Equal(t, 1, run(t.Context(), late, &out, &errs))
 	require.Contains(t, errs.String(), "Delay is 4; expected 0 to 3")
 	_, err := letters("too short")
 	require.ErrorContains(t, err, "a text of 9 bytes is too short")

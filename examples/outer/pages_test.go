@@ -12,6 +12,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/parallel/outer"
 	"github.com/weft-project/weft/rpc"
 )
@@ -68,6 +70,30 @@ func comeIn(c context.Context, w *rpc.Worker, params []*autodiff.Tensor, cfg out
 	}
 	loop, err := outer.New(c, g, params, cfg) // with the group's parameters, momentum and position
 	return g, loop, err
+}
+
+// stepInSite is a step of a site's workers together; the site's rank 0 has a loop with those of other
+// sites, and what comes of an exchange goes to all of the site.
+func stepInSite(
+	c context.Context, site *collective.Group, r *parallel.Replicas, loop *outer.Loop, params []*autodiff.Tensor,
+	step func(*parallel.Replicas) error,
+) (*parallel.Replicas, error) {
+	if err := step(r); err != nil { // Backward, and an optimizer's step
+		return r, err
+	}
+	applied := false
+	if loop != nil { // on rank 0
+		before := loop.Rounds()
+		if err := loop.Step(c); err != nil {
+			return r, err
+		}
+		applied = loop.Rounds() > before
+	}
+	news, err := collective.Agree(c, site, applied)
+	if err == nil && news[0] {
+		r, err = parallel.Replicate(c, site, params, parallel.Config{}) // rank 0's values, on all
+	}
+	return r, err
 }
 
 // vector is a parameter, and count a step that adds 1 to it.
@@ -164,4 +190,67 @@ func TestTheLoopGoesOnWithoutWhoIsLostAndWithWhoComesAsThePageSays(t *testing.T)
 	}) {
 		require.NoError(t, err)
 	}
+}
+
+func TestTwoSitesOfTwoTrainTogetherAsThePageSays(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 4)
+	params := [4][]*autodiff.Tensor{}
+	for _, err := range rpctest.Attempt(4, func(r int) error { params[r] = vector(); return inSites(t.Context(), ws[r], r, params[r]) }) {
+		require.NoError(t, err)
+	}
+	for r := range params {
+		for i := range params[r] {
+			x, err := params[r][i].Item()
+			require.NoError(t, err)
+			first, err := params[0][i].Item()
+			require.NoError(t, err)
+			require.Equal(t, first, x, "worker %d", r)
+			require.Less(t, x, -10.0)
+		}
+	}
+}
+
+// inSites is a worker of one of two sites, in which losses are sums of parameters, and more so for
+// higher ranks.
+func inSites(c context.Context, w *rpc.Worker, rank int, params []*autodiff.Tensor) (err error) {
+	names := [][]string{{"worker0", "worker1"}, {"worker2", "worker3"}}[rank/2]
+	site, err := collective.Open(c, w, names[0]+"'s", names...)
+	if err != nil {
+		return err
+	}
+	for _, p := range params {
+		p.RequireGrad()
+	}
+	var loop *outer.Loop
+	if site.Rank() == 0 {
+		across, err := collective.Open(c, w, "outer", "worker0", "worker2")
+		if err == nil {
+			loop, err = outer.New(c, across, params, outer.Config{Every: 4, Delay: 1})
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, loop.Close(), across.Close()) }()
+	}
+	r, err := parallel.Replicate(c, site, params, parallel.Config{})
+	if err != nil {
+		return err
+	}
+	opt, err := optim.New(optim.SGD{LR: 0.5}, params...)
+	if err != nil {
+		return err
+	}
+	for range 21 { // five exchanges, each of which is there a step later
+		if r, err = stepInSite(c, site, r, loop, params, func(r *parallel.Replicas) error {
+			loss := autodiff.Scale(autodiff.Sum(autodiff.Concat(0, params...)), float64(1+rank))
+			grads, err := r.Backward(c, loss, 1)
+			if err != nil {
+				return err
+			}
+			return opt.Step(grads)
+		}); err != nil {
+			return err
+		}
+	}
+	return site.Close()
 }

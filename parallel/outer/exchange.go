@@ -140,7 +140,8 @@ func (f *flight) wrong(rank int, h, first head, g *collective.Group) error {
 	case h.Bad != "":
 		return &parallel.NotFiniteError{Rank: rank, Worker: name, Parameter: h.Bad}
 	case h.Round != first.Round || h.Last != first.Last:
-		return fmt.Errorf("%w: rank %d, %s, is at exchange %d (last: %t) where rank 0 is at %d (last: %t)", ErrApart, rank, name, h.Round, h.Last, first.Round, first.Last)
+		return fmt.Errorf("%w: rank %d, %s, is at exchange %d (last: %t) where rank 0 is at %d (last: %t)",
+			ErrApart, rank, name, h.Round, h.Last, first.Round, first.Last)
 	case h.Sum != first.Sum:
 		return fmt.Errorf("%w: rank %d, %s, has other synchronised values than rank 0", ErrApart, rank, name)
 	}

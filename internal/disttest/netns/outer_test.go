@@ -98,8 +98,9 @@ func TestExchangesOverASlowPathCostAlmostNoTime(t *testing.T) {
 		alone, _ := measure(false)
 		together, out := measure(true)
 		ratios = append(ratios, together.Seconds()/alone.Seconds())
+		each := float64(out.Totals.Bytes) / float64(out.Totals.Exchanges) / 1e6
 		t.Logf("%d steps alone %.2f s, with %d exchanges of %.1f MB, each of some %.2f s, %.2f s (%.2f s waited for): %.4f times as long",
-			in.Steps, alone.Seconds(), out.Totals.Exchanges, float64(out.Totals.Bytes)/float64(out.Totals.Exchanges)/1e6, out.Exchange.Seconds(), together.Seconds(), out.Totals.Waited.Seconds(), ratios[len(ratios)-1])
+			in.Steps, alone.Seconds(), out.Totals.Exchanges, each, out.Exchange.Seconds(), together.Seconds(), out.Totals.Waited.Seconds(), ratios[len(ratios)-1])
 	}
 	in.Config.Delay = 0
 	alone, _ := measure(false)

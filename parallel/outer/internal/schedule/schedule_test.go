@@ -77,7 +77,10 @@ type flock struct {
 }
 
 func newFlock(t *testing.T, r *rand.Rand, cfg Config, n int) *flock {
-	f := &flock{t: t, r: r, cfg: cfg, do: make([][]Action, n), began: make([]uint64, n), gave: make([]float64, n), lent: make([]float64, n), made: make([]float64, n)}
+	f := &flock{
+		t: t, r: r, cfg: cfg, do: make([][]Action, n), began: make([]uint64, n),
+		gave: make([]float64, n), lent: make([]float64, n), made: make([]float64, n),
+	}
 	for range n {
 		f.ms = append(f.ms, New(cfg))
 	}
