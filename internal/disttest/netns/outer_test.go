@@ -16,8 +16,8 @@ import (
 	"github.com/weft-project/weft/parallel/outer"
 )
 
-// paced is inner steps, each of which works on all parameters and then takes a time, as one on a
-// device does.
+// paced is inner steps that take a time, as those on a device do while the host's processor has
+// little to do. Each tenth moves all parameters.
 type paced struct {
 	Steps  int
 	Pace   time.Duration
@@ -51,16 +51,11 @@ func (r *resident) paced(c context.Context, in paced) (out pacing, err error) {
 	}
 	defer func() { err = errors.Join(err, loop.Close(), g.Close()) }()
 	began := time.Now()
-	for range in.Steps {
-		x, err := autodiff.Values[float32](p)
-		if err != nil {
-			return out, err
-		}
-		for i := range x {
-			x[i] += float32(i%7) / 100
-		}
-		if err := autodiff.Assign([]*autodiff.Tensor{p}, []*autodiff.Tensor{autodiff.New(x)}); err != nil {
-			return out, err
+	for step := range in.Steps {
+		if step%10 == 0 {
+			if err := move(p); err != nil {
+				return out, err
+			}
 		}
 		time.Sleep(in.Pace)
 		if err := loop.Step(c); err != nil {
@@ -77,12 +72,24 @@ func (r *resident) paced(c context.Context, in paced) (out pacing, err error) {
 	return out, errors.Join(err, e)
 }
 
+// move adds something to all elements.
+func move(p *autodiff.Tensor) error {
+	x, err := autodiff.Values[float32](p)
+	if err != nil {
+		return err
+	}
+	for i := range x {
+		x[i] += float32(i%7) / 100
+	}
+	return autodiff.Assign([]*autodiff.Tensor{p}, []*autodiff.Tensor{autodiff.New(x)})
+}
+
 // TestExchangesOverASlowPathCostAlmostNoTime has three hosts with a million parameters each train
-// over links of 100 ms one way and 100 Mbit/s, and alone. The median of three turns counts: the
+// over links of 100 ms one way and 100 Mbit/s, and alone. The median of five turns counts: the
 // hosts share this machine's processors with whatever else is running.
 func TestExchangesOverASlowPathCostAlmostNoTime(t *testing.T) {
 	l := found(t, Path{Delay: 100 * time.Millisecond, Rate: 100e6})
-	in := paced{Steps: 200, Pace: 40 * time.Millisecond, Elems: 1 << 20, Config: outer.Config{Every: 50, Delay: 45, Mix: 0.5, Wire: outer.Int8}}
+	in := paced{Steps: 150, Pace: 40 * time.Millisecond, Elems: 1 << 20, Config: outer.Config{Every: 50, Delay: 45, Mix: 0.5, Wire: outer.Int8}}
 	measure := func(exchanges bool) (took time.Duration, last pacing) {
 		in.Alone = !exchanges
 		var outs [hosts]pacing
@@ -94,7 +101,7 @@ func TestExchangesOverASlowPathCostAlmostNoTime(t *testing.T) {
 		return took, outs[0]
 	}
 	var ratios []float64
-	for range 3 {
+	for range 5 {
 		alone, _ := measure(false)
 		together, out := measure(true)
 		ratios = append(ratios, together.Seconds()/alone.Seconds())
@@ -106,8 +113,8 @@ func TestExchangesOverASlowPathCostAlmostNoTime(t *testing.T) {
 	alone, _ := measure(false)
 	together, _ := measure(true)
 	slices.Sort(ratios)
-	t.Logf("the median is %.4f; without Delay it is %.2f; %+v", ratios[1], together.Seconds()/alone.Seconds(), l.Stats())
-	require.LessOrEqual(t, ratios[1], 1.05)
+	t.Logf("the median is %.4f; without Delay it is %.2f; %+v", ratios[2], together.Seconds()/alone.Seconds(), l.Stats())
+	require.LessOrEqual(t, ratios[2], 1.05)
 	require.Greater(t, together.Seconds()/alone.Seconds(), 1.2, "the path is slow")
 	l.all(t, func(i int) error { return l.hosts[i].Ask(t.Context(), "close", nil, nil) })
 }
