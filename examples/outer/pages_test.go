@@ -72,8 +72,8 @@ func comeIn(c context.Context, w *rpc.Worker, params []*autodiff.Tensor, cfg out
 	return g, loop, err
 }
 
-// stepInSite is a step of a site's workers together; the site's rank 0 has a loop with those of other
-// sites, and what comes of an exchange goes to all of the site.
+// stepInSite is a step of a site's workers together; the site's rank 0 has a loop with those of
+// other sites, and what comes of an exchange goes to all of the site.
 func stepInSite(
 	c context.Context, site *collective.Group, r *parallel.Replicas, loop *outer.Loop, params []*autodiff.Tensor,
 	step func(*parallel.Replicas) error,
