@@ -18,7 +18,7 @@ TOOL := go tool -modfile=tools/go.mod
 
 build:
 	go build ./...
-	go build -o bin/ ./cmd/weft ./examples/digits ./examples/replicas ./examples/shards ./examples/simple ./examples/parameterserver ./examples/pipeline ./examples/elastic
+	go build -o bin/ ./cmd/weft ./examples/digits ./examples/replicas ./examples/shards ./examples/simple ./examples/parameterserver ./examples/pipeline ./examples/elastic ./examples/outer
 
 # Train the digits model on two worker processes of this machine; the plot goes to digits-loss.png.
 run:

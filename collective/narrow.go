@@ -13,8 +13,9 @@ import (
 )
 
 // Narrow reduces arrays of float32 that travel in fewer bits, for networks that are slow: as
-// bfloat16, with half the bytes, or with a quarter of them. Elements are rounded to the nearest,
-// summed in float32, and the sums are rounded once more; all members get the same bits.
+// bfloat16, with half the bytes, or with a quarter or an eighth of them. Elements are rounded to
+// the nearest, summed in float32, and the sums are rounded once more; all members get the same
+// bits.
 //
 // What rounding takes away is not lost. A Narrow keeps it, and adds it to what it reduces next. So
 // there is one for each array that is reduced again and again, as a parameter's gradient. One
@@ -23,6 +24,9 @@ type Narrow struct {
 	// Int8 sends 8 bits of each element, and one scale for 256 of them: each is exact to 1/254 of
 	// the largest of its 256. Elements that are not finite become NaN.
 	Int8 bool
+	// Int4 is the same with 4 bits: exact to 1/14 of the largest. It is for what is summed often,
+	// as outer gradients are, where what is late today comes tomorrow. At most one of the two is set.
+	Int4 bool
 
 	lost late // of this member's elements
 	owed late // of the sums that this member makes
@@ -46,9 +50,22 @@ func (l *late) commit() { l.now, l.next = l.next, l.now }
 // Reset forgets what rounding has taken, as after a restart.
 func (n *Narrow) Reset() { n.lost, n.owed = late{}, late{} }
 
+func (n *Narrow) form() narrow.Form {
+	switch {
+	case n.Int8:
+		return narrow.Int8
+	case n.Int4:
+		return narrow.Int4
+	}
+	return narrow.BFloat16
+}
+
+// Bytes is what an array of so many elements takes as it travels.
+func (n *Narrow) Bytes(elements int) int { return n.form().Bytes(elements) }
+
 // AllReduce replaces x by what op makes of all members' elements: Sum, Mean or Scaled. All members
-// give arrays of one length, and the same Int8. An array of another length than the one before it
-// begins anew. Where it fails x is as it was.
+// give arrays of one length, and the same Int8 and Int4. An array of another length than the one
+// before it begins anew. Where it fails x is as it was.
 func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) error {
 	if err := there(g); err != nil {
 		return fmt.Errorf("collective: AllReduce: %w", err)
@@ -59,10 +76,10 @@ func (n *Narrow) AllReduce(c context.Context, g *Group, x []float32, op Op) erro
 	if err := g.whole(c); err != nil {
 		return fmt.Errorf("collective: AllReduce in group %q: %w", g.name, err)
 	}
-	form := narrow.BFloat16
-	if n.Int8 {
-		form = narrow.Int8
+	if n.Int8 && n.Int4 {
+		return g.refuse(c, plan.AllReduce, fmt.Errorf("%w: Int8 and Int4; expected one of them at most", ErrArguments))
 	}
+	form := n.form()
 	mine, err := device.Host().Alloc(padTo(form.Bytes(len(x)), alignment))
 	if err != nil {
 		return g.refuse(c, plan.AllReduce, err)

@@ -16,10 +16,12 @@ const (
 	// Int8 is a scale for each block, and 8 bits an element: multiples of the scale from −127 to
 	// 127. What is not finite becomes NaN. 1 byte an element, and 4 a block.
 	Int8
+	// Int4 is the same with 4 bits an element: multiples from −7 to 7, two to a byte.
+	Int4
 )
 
 // Known says whether it is one of the forms.
-func (f Form) Known() bool { return f == BFloat16 || f == Int8 }
+func (f Form) Known() bool { return f >= BFloat16 && f <= Int4 }
 
 func (f Form) String() string {
 	switch f {
@@ -27,6 +29,8 @@ func (f Form) String() string {
 		return "bfloat16"
 	case Int8:
 		return "int8"
+	case Int4:
+		return "int4"
 	}
 	return fmt.Sprintf("Form(%d)", uint8(f))
 }
@@ -36,15 +40,24 @@ const Block = 256
 
 const scaleBytes = 4
 
-// nan is the code of what is not finite.
-const nan = math.MinInt8
+// most is the largest code; the one below the least, −most−1, is what is not finite.
+func (f Form) most() int8 {
+	if f == Int4 {
+		return 7
+	}
+	return math.MaxInt8
+}
 
 // Bytes is what n elements take.
 func (f Form) Bytes(n int) int {
-	if f == BFloat16 {
+	scales := (n + Block - 1) / Block * scaleBytes
+	switch f {
+	case BFloat16:
 		return 2 * n
+	case Int4:
+		return (n+1)/2 + scales
 	}
-	return n + (n+Block-1)/Block*scaleBytes
+	return n + scales
 }
 
 // Write writes x, to which it adds lost first, and leaves in lost what rounding took from it. lost
@@ -104,21 +117,35 @@ func (f Form) writeBlock(to []byte, x []float32) {
 		}
 		return
 	}
-	scale := scaleOf(x)
+	var codes [Block]byte
+	most := f.most()
+	scale := scaleOf(x, float32(most))
 	binary.LittleEndian.PutUint32(to, math.Float32bits(scale))
-	to = to[scaleBytes:][:len(x)]
+	to = to[scaleBytes:]
+	if f == Int4 {
+		encode(codes[:len(x)], x, scale, most)
+		for i := 0; i < len(x); i += 2 {
+			to[i/2] = codes[i]&15 | codes[i+1]<<4
+		}
+		return
+	}
+	encode(to[:len(x)], x, scale, most)
+}
+
+// encode writes a code for each element, in a byte.
+func encode(to []byte, x []float32, scale float32, most int8) {
 	by := 1 / scale
 	if by > math.MaxFloat32 { // so small a scale has no inverse
 		for i, v := range x {
 			if v /= scale; scale == 0 {
 				v = x[i] - x[i] // 0, but of what is not finite
 			}
-			to[i] = byte(code(v))
+			to[i] = byte(code(v, most))
 		}
 		return
 	}
 	for i, v := range x {
-		to[i] = byte(code(v * by))
+		to[i] = byte(code(v*by, most))
 	}
 }
 
@@ -131,16 +158,16 @@ func upper(v float32) uint16 {
 	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
-// scaleOf is the step in which the largest finite element is 127.
-func scaleOf(x []float32) float32 {
+// scaleOf is the step of which the largest finite element is so many.
+func scaleOf(x []float32, steps float32) float32 {
 	var most uint32 // as numbers that are not negative are ordered
 	for _, v := range x {
 		if bits := math.Float32bits(v) &^ (1 << 31); bits < infinite {
 			most = max(most, bits)
 		}
 	}
-	scale := math.Float32frombits(most) / math.MaxInt8
-	if scale*math.MaxInt8 > math.MaxFloat32 {
+	scale := math.Float32frombits(most) / steps
+	if scale*steps > math.MaxFloat32 {
 		scale = math.Nextafter32(scale, 0)
 	}
 	return scale
@@ -149,16 +176,16 @@ func scaleOf(x []float32) float32 {
 // infinite is the bits of the infinite.
 const infinite = 0x7f800000
 
-// code is the nearest whole number from −127 to 127, of two the even one.
-func code(v float32) int8 {
+// code is the nearest whole number from −most to most, of two the even one.
+func code(v float32, most int8) int8 {
 	const shift = 3 << 22 // there float32 has no fractions
 	switch {
 	case v-v != 0:
-		return nan
-	case v > math.MaxInt8:
-		return math.MaxInt8
-	case v < -math.MaxInt8:
-		return -math.MaxInt8
+		return -most - 1
+	case v > float32(most):
+		return most
+	case v < -float32(most):
+		return -most
 	}
 	return int8(math.Float32bits(v+shift) - math.Float32bits(shift))
 }
@@ -174,11 +201,16 @@ func (f Form) readBlock(x []float32, from []byte) {
 	}
 	scale := math.Float32frombits(binary.LittleEndian.Uint32(from))
 	from = from[scaleBytes:]
+	nan := -f.most() - 1
 	for i := range x {
-		if c := int8(from[i]); c == nan {
-			x[i] = float32(math.NaN())
+		c := int8(0)
+		if f == Int4 {
+			c = int8(from[i/2]<<(4-i%2*4)) >> 4
 		} else {
-			x[i] = float32(c) * scale
+			c = int8(from[i])
+		}
+		if x[i] = float32(c) * scale; c == nan {
+			x[i] = float32(math.NaN())
 		}
 	}
 }

@@ -68,13 +68,17 @@ func TestABFloat16IsTheNearestAndOfTwoTheEvenOne(t *testing.T) {
 	}
 }
 
-func TestAnElementOfInt8IsExactToHalfAStepOfItsBlock(t *testing.T) {
+func TestAnElementOfAnIntegerFormIsExactToHalfAStepOfItsBlock(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 6))
 	for range soak.Cases(200) {
+		f, steps := Int8, 127.0
+		if r.IntN(2) == 0 {
+			f, steps = Int4, 7
+		}
 		x := draw(r, lengths[r.IntN(len(lengths))])
-		to, y := make([]byte, Int8.Bytes(len(x))), make([]float32, len(x))
-		Int8.Write(to, x, nil)
-		Int8.Read(y, to)
+		to, y := make([]byte, f.Bytes(len(x))), make([]float32, len(x))
+		f.Write(to, x, nil)
+		f.Read(y, to)
 		for lo := 0; lo < len(x); lo += Block {
 			hi, most := min(lo+Block, len(x)), 0.0
 			for _, v := range x[lo:hi] {
@@ -87,7 +91,7 @@ func TestAnElementOfInt8IsExactToHalfAStepOfItsBlock(t *testing.T) {
 					require.True(t, y[i] != y[i], "what is not finite is NaN")
 					continue
 				}
-				require.InDelta(t, x[i], y[i], most/127*0.5001+math.SmallestNonzeroFloat32*127, "the largest of the block is %v", most)
+				require.InDelta(t, x[i], y[i], most/steps*0.5001+math.SmallestNonzeroFloat32*steps, "the largest of the block is %v", most)
 			}
 		}
 	}
@@ -95,7 +99,7 @@ func TestAnElementOfInt8IsExactToHalfAStepOfItsBlock(t *testing.T) {
 
 func TestWhatRoundingTakesIsWrittenLater(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 7))
-	for _, f := range []Form{BFloat16, Int8} {
+	for _, f := range []Form{BFloat16, Int8, Int4} {
 		for _, n := range lengths {
 			lost, sum, came := make([]float32, n), make([]float64, n), make([]float64, n)
 			to, y := make([]byte, f.Bytes(n)), make([]float32, n)
@@ -115,7 +119,7 @@ func TestWhatRoundingTakesIsWrittenLater(t *testing.T) {
 			}
 			for i := range sum {
 				require.InDelta(t, sum[i], came[i]+float64(lost[i]), 1e-4, "nothing is lost")
-				require.LessOrEqual(t, math.Abs(float64(lost[i])), most/50, "what is late does not grow")
+				require.LessOrEqual(t, math.Abs(float64(lost[i])), most/map[Form]float64{BFloat16: 50, Int8: 50, Int4: 12}[f], "what is late does not grow")
 			}
 		}
 	}
@@ -123,7 +127,7 @@ func TestWhatRoundingTakesIsWrittenLater(t *testing.T) {
 
 func TestABlockIsReadAlone(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 8))
-	for _, f := range []Form{BFloat16, Int8} {
+	for _, f := range []Form{BFloat16, Int8, Int4} {
 		x := draw(r, 3*Block+10)
 		whole := make([]byte, f.Bytes(len(x)))
 		f.Write(whole, x, nil)
@@ -139,7 +143,7 @@ func TestABlockIsReadAlone(t *testing.T) {
 func TestAFoldReadsFoldsAndWrites(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 9))
 	for range soak.Cases(100) {
-		f, n := Form(1+r.IntN(2)), lengths[r.IntN(len(lengths))]
+		f, n := Form(1+r.IntN(3)), lengths[r.IntN(len(lengths))]
 		from, sums := make([][]byte, 1+r.IntN(5)), make([]float32, n)
 		for k := range from {
 			x := make([]float32, n)
@@ -181,7 +185,7 @@ func BenchmarkWrite(b *testing.B) {
 	for i := range x {
 		x[i] = float32(i%1000) - 500
 	}
-	for _, f := range []Form{BFloat16, Int8} {
+	for _, f := range []Form{BFloat16, Int8, Int4} {
 		b.Run(f.String(), func(b *testing.B) {
 			to := make([]byte, f.Bytes(len(x)))
 			b.SetBytes(int64(4 * len(x)))

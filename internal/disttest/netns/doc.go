@@ -1,5 +1,5 @@
 // Package netns tests workers on several hosts: each is a process in a network namespace of its
-// own, and a switch in the test's process carries their packets, with delay, loss and cuts.
+// own, and a switch in the test's process carries their packets, with delay, rates, loss and cuts.
 //
 // A namespace is made with its process and has no name, so it ends with it, also where the test is
 // killed. Its one interface is a TUN device with an MTU of 1500, whose other end the switch holds:

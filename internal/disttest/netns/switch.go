@@ -12,6 +12,7 @@ import (
 // Path is what happens to a packet on its way between two hosts.
 type Path struct {
 	Delay time.Duration // one way
+	Rate  float64       // bits in a second, of each host's uplink and of its downlink; 0: any number
 	Loss  float64       // chance of a packet to vanish
 	Cut   bool          // all vanish
 }
@@ -24,6 +25,8 @@ type port struct {
 	addr netip.Addr
 	wire io.ReadWriteCloser
 	out  chan parcel
+
+	up, down time.Time // until when the host's links are busy, where they have a rate; under the switch's lock
 }
 
 type parcel struct {
@@ -77,7 +80,7 @@ func (s *Switch) Stats() Stats {
 // Plug connects a host: packets are read from and written to wire one at a time. The switch closes
 // it.
 func (s *Switch) Plug(addr netip.Addr, wire io.ReadWriteCloser) {
-	p := &port{addr, wire, make(chan parcel, queued)}
+	p := &port{addr: addr, wire: wire, out: make(chan parcel, queued)}
 	s.mu.Lock()
 	s.ports[addr] = p
 	s.mu.Unlock()
@@ -125,11 +128,29 @@ func (s *Switch) forward(now time.Time, from, to netip.Addr, packet []byte) {
 		return
 	}
 	select {
-	case p.out <- parcel{now.Add(s.path.Delay), append([]byte(nil), packet...)}:
+	case p.out <- parcel{s.due(now, s.ports[from], p, len(packet)), append([]byte(nil), packet...)}:
 		s.stats.Carried++
 	default:
 		s.stats.Overflowed++
 	}
+}
+
+// due is when a packet arrives: each link takes its time for the bits, one packet after another.
+func (s *Switch) due(now time.Time, from, to *port, bytes int) time.Time {
+	if s.path.Rate <= 0 || from == nil {
+		return now.Add(s.path.Delay)
+	}
+	takes := time.Duration(float64(8*bytes) / s.path.Rate * float64(time.Second))
+	from.up = later(now, from.up).Add(takes)
+	to.down = later(from.up.Add(s.path.Delay), to.down.Add(takes))
+	return to.down
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // deliver writes packets to a host when they are due.

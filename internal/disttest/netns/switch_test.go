@@ -66,6 +66,23 @@ func TestPacketsArriveInOrderAfterTheDelay(t *testing.T) {
 	})
 }
 
+func TestALinkCarriesNoMoreThanItsRate(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Switch, from, to *wire) {
+		s.Set(Path{Delay: 25 * time.Millisecond, Rate: 24 * 8 * 100}) // 100 packets in a second
+		start := time.Now()
+		for i := range uint32(100) {
+			from.in <- packet(b, i)
+		}
+		for i := range uint32(100) {
+			require.Equal(t, packet(b, i), <-to.out)
+		}
+		require.Equal(t, time.Second+25*time.Millisecond, time.Since(start).Round(time.Millisecond))
+		from.in <- packet(b, 1) // the links are free again
+		<-to.out
+		require.Equal(t, time.Second+60*time.Millisecond, time.Since(start).Round(time.Millisecond))
+	})
+}
+
 func TestAHostThatIsCutOffNeitherSendsNorHears(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Switch, from, to *wire) {
 		for _, host := range []netip.Addr{a, b} {

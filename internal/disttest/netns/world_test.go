@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 		"sink":      proctest.Do(here.sink),
 		"pour":      proctest.Do(here.pour),
 		"run":       proctest.Do(runProgram),
+		"paced":     proctest.Do(here.paced),
 	})
 }
 

@@ -60,7 +60,7 @@ func Compare(c context.Context, g *collective.Group, mine Offer) error {
 	if err != nil {
 		return err
 	}
-	return firstDifference(lists)
+	return Difference(lists)
 }
 
 // told is why a rank has failed; without a Worker it has not.
@@ -111,7 +111,8 @@ func (e *DifferenceError) Error() string {
 // Unwrap gives ErrParameters.
 func (e *DifferenceError) Unwrap() error { return ErrParameters }
 
-func firstDifference(lists [][]string) error {
+// Difference is the [DifferenceError] of what the ranks have, by rank, where not all have the same.
+func Difference(lists [][]string) error {
 	for rank, list := range lists {
 		for i := range max(len(list), len(lists[0])) {
 			e := DifferenceError{Rank: rank}

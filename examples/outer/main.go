@@ -1,0 +1,148 @@
+// Outer trains one model over slow links: workers make many inner steps alone, and exchange what
+// came of them now and then, while they go on. docs/internet.md tells about it.
+//
+//	outer                                    # a demonstration: four workers in this process, over links of 100 ms
+//	weft run --nproc-per-node 4 outer        # a process for each worker, over the network that there is
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/examples/internal/show"
+	"github.com/weft-project/weft/parallel/outer"
+)
+
+// settings are the command line.
+type settings struct {
+	data    string
+	workers int
+	links   time.Duration
+	seed    uint64
+	lr      float64
+	batch   int
+	steps   int
+	pace    time.Duration
+	plot    string
+	outer   outer.Config
+}
+
+func main() {
+	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: 0 for success, 1 for a failure, 2 for a wrong command line.
+func run(c context.Context, args []string, stdout, stderr io.Writer) int {
+	s, t, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(stderr, "outer:", err)
+		return 2
+	case os.Getenv("RANK") != "":
+		err = work(c, s, t, stdout)
+	default:
+		err = demonstrate(c, s, t, stdout)
+	}
+	if err != nil && c.Err() != nil {
+		err = context.Cause(c) // stopped from outside: what broke then is no news
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "outer:", err)
+		return 1
+	}
+	return 0
+}
+
+// work is one worker of a job.
+func work(c context.Context, s settings, t *task, stdout io.Writer) error {
+	g, err := collective.Init(c, collective.Config{}) // joins the job
+	if err != nil {
+		return err
+	}
+	w, err := newTrainer(s, t, g)
+	if err != nil {
+		return err
+	}
+	var out *reporter
+	if g.Rank() == 0 {
+		out = newReporter(s, stdout)
+		w.told = out.made
+	}
+	r, err := w.train(c)
+	if err != nil {
+		return err
+	}
+	if out != nil {
+		err = out.conclude(r)
+	}
+	return errors.Join(err, g.Close()) // leaves the job
+}
+
+func parse(args []string, stderr io.Writer) (s settings, t *task, err error) {
+	f := flag.NewFlagSet("outer", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	var wire string
+	f.StringVar(&s.data, "data", "text", "what to learn: digits, or text (Isaac Newton's Opticks), both built in")
+	f.IntVar(&s.workers, "workers", 4, "of the demonstration: how many")
+	f.DurationVar(&s.links, "links", 100*time.Millisecond, "of the demonstration: how long a message takes from worker to worker")
+	f.IntVar(&s.steps, "steps", 600, "inner steps of each worker")
+	f.IntVar(&s.batch, "batch", 128, "rows of a step, on all workers together")
+	f.Float64Var(&s.lr, "lr", 0.1, "learning rate of the inner SGD with momentum 0.9")
+	f.IntVar(&s.outer.Every, "every", 50, "inner steps between two exchanges of a parameter")
+	f.IntVar(&s.outer.Fragments, "fragments", 1, "parts of the parameters that are exchanged one after another")
+	f.IntVar(&s.outer.Delay, "delay", 45, "inner steps that go on while an exchange is under way")
+	f.Float64Var(&s.outer.Mix, "mix", 0.5, "share of a worker's own values when a result is applied")
+	f.Float64Var(&s.outer.LR, "outer-lr", 0.7, "outer learning rate")
+	f.Float64Var(&s.outer.Momentum, "outer-momentum", 0.5, "Nesterov's; 0.9 for hundreds of exchanges")
+	f.StringVar(&wire, "wire", "int8", "how outer gradients travel: float32, bfloat16, int8 or int4")
+	f.BoolVar(&s.outer.FirstCalls, "first-calls", false, "the first worker that is due calls the others: for workers of different speed")
+	f.Uint64Var(&s.seed, "seed", 1, "fixes the first weights and the order of rows")
+	f.DurationVar(&s.pace, "pace", 0, "least time of an inner step; the demonstration takes 10ms")
+	f.StringVar(&s.plot, "plot", "outer-loss.png", "where to draw the losses; empty: nowhere")
+	if err := f.Parse(args); err != nil {
+		return s, nil, err
+	}
+	var errs []error
+	bad := func(format string, v ...any) { errs = append(errs, fmt.Errorf(format, v...)) }
+	if f.NArg() > 0 {
+		bad("unexpected argument %q; options begin with --", f.Arg(0))
+	}
+	for name, v := range map[string]int{"workers": s.workers, "steps": s.steps, "batch": s.batch, "every": s.outer.Every, "fragments": s.outer.Fragments} {
+		if v < 1 || v > 1<<20 {
+			bad("--%s %d; expected 1 to %d", name, v, 1<<20)
+		}
+	}
+	if s.workers > 64 {
+		bad("--workers %d; expected 64 at most in one process", s.workers)
+	}
+	if s.links < 0 || s.links > time.Minute || s.pace < 0 || s.pace > time.Minute {
+		bad("--links %v, --pace %v; expected 0 to 1m", s.links, s.pace)
+	}
+	if !(s.lr > 0 && s.lr <= 1e6) {
+		bad("--lr %g; expected a positive number up to 1e6", s.lr)
+	}
+	wires := map[string]outer.Wire{"float32": outer.Float32, "bfloat16": outer.BFloat16, "int8": outer.Int8, "int4": outer.Int4}
+	var known bool
+	if s.outer.Wire, known = wires[wire]; !known {
+		bad("--wire %q; expected float32, bfloat16, int8 or int4", wire)
+	}
+	if err := show.CheckPlot(s.plot); err != nil {
+		bad("--plot %s: %w", s.plot, err)
+	}
+	if t, err = newTask(s.data, s.seed); err != nil {
+		bad("%w", err)
+	}
+	return s, t, errors.Join(errs...)
+}

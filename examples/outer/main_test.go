@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic/agent"
+)
+
+// TestMain makes the test binary the example where it is started as a worker.
+func TestMain(m *testing.M) {
+	if os.Getenv("WEFT_TEST_OUTER") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestTheDemonstrationSaysWhatIsSaved(t *testing.T) {
+	t.Setenv("WEFT_TTY", "")
+	for _, args := range [][]string{{}, {"--first-calls", "--fragments", "2", "--delay", "2", "--wire", "int4"}} {
+		plot := filepath.Join(t.TempDir(), "loss.svg")
+		var out, errs bytes.Buffer
+		code := run(t.Context(), append([]string{"--data", "digits", "--workers", "3", "--links", "2ms", "--pace", "1ms", "--steps", "60", "--every", "20",
+			"--delay", "12", "--plot", plot}, args...), &out, &errs)
+		require.Zero(t, code, errs.String())
+		require.Regexp(t, `step \d+/60  loss \d\.\d+  exchange 1 took`, out.String())
+		require.Regexp(t, `test loss \d\.\d+, [5-9]\d\.\d\d% right; \d+ exchanges, [\d.]+ kB sent by each worker`, out.String())
+		require.Regexp(t, `a step of all workers together takes .* saved .* s \(\d+ times\), and [\d.]+ [kM]B \([1-9]\d+ times\)`, out.String())
+		info, err := os.Stat(plot)
+		require.NoError(t, err)
+		require.NotZero(t, info.Size())
+	}
+}
+
+func TestWorkersOfAJobTrainOverTheNetworkThatThereIs(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	t.Setenv("WEFT_TEST_OUTER", "1")
+	t.Setenv("WEFT_TTY", "")
+	var out, errs bytes.Buffer
+	_, err = agent.Run(t.Context(), agent.Spec{
+		Program: self, Args: []string{"--data", "digits", "--steps", "120", "--plot", ""}, NprocPerNode: 2, Stdout: &out, Stderr: &errs,
+	})
+	require.NoError(t, err, errs.String())
+	require.Len(t, regexp.MustCompile(`test loss \d\.\d+, [5-9]\d\.\d\d% right; 3 exchanges`).FindAllString(out.String(), -1), 1, out.String())
+}
+
+func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {
+	var out, errs bytes.Buffer
+	wrong := []string{"--data", "no", "--workers", "0", "--links", "-1s", "--lr", "0", "--wire", "int2", "--plot", "x.txt", "more"}
+	require.Equal(t, 2, run(t.Context(), wrong, &out, &errs))
+	for _, what := range []string{
+		`--data "no"; expected digits or text`, "--workers 0", "--links -1s", "--lr 0", `--wire "int2"; expected float32, bfloat16, int8 or int4`,
+		"--plot x.txt", `"more"`,
+	} {
+		require.Contains(t, errs.String(), what)
+	}
+	errs.Reset()
+	late := []string{"--data", "digits", "--workers", "2", "--links", "0s", "--every", "4", "--delay", "4", "--plot", ""}
+	require.Equal(t, 1, run(t.Context(), late, &out, &errs))
+	require.Contains(t, errs.String(), "Delay is 4; expected 0 to 3")
+	_, err := letters("too short")
+	require.ErrorContains(t, err, "a text of 9 bytes is too short")
+}

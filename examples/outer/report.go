@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weft-project/weft/examples/internal/show"
+	"github.com/weft-project/weft/parallel/outer"
+)
+
+// reporter shows how training goes.
+type reporter struct {
+	settings
+	*show.Progress
+	out    io.Writer
+	rounds uint64
+	marks  []show.Mark
+}
+
+func newReporter(s settings, out io.Writer) *reporter {
+	return &reporter{settings: s, Progress: show.NewProgress(out, s.steps), out: out}
+}
+
+// made is told of every step.
+func (r *reporter) made(step int, loss float64, l *outer.Loop) {
+	r.Step(loss)
+	if n := l.Rounds(); n > r.rounds {
+		e := l.Last()
+		r.rounds = n
+		r.marks = append(r.marks, show.Mark{Step: step - 1})
+		r.Line("step %d/%d  loss %.4f  exchange %d took %.2f s, %.2f s of it waited for, %s sent",
+			step, r.steps, loss, e.Round, e.Took.Seconds(), e.Waited.Seconds(), size(e.Bytes))
+	}
+}
+
+func (r *reporter) conclude(got result) error {
+	r.Done()
+	fmt.Fprintf(r.out, "test loss %.4f, %.2f%% right; %d exchanges, %s sent by each worker, %.2f s of %.2f s waited for\n",
+		got.Loss, 100*got.Right, got.Exchanges, size(got.Bytes), got.Waited.Seconds(), got.Took.Seconds())
+	if r.plot == "" {
+		return nil
+	}
+	if err := show.PlotLosses(r.plot, fmt.Sprintf("test loss %.4f; a line for each exchange", got.Loss), got.Losses, r.marks...); err != nil {
+		return fmt.Errorf("plot: %w", err)
+	}
+	fmt.Fprintf(r.out, "losses in %s\n", r.plot)
+	return nil
+}
+
+// saved compares with steps in which all gradients are summed.
+func (r *reporter) saved(got, sync result, bytes int) {
+	each := max(sync.Took/compareBy, r.pace)
+	whole := each * time.Duration(r.steps)
+	fmt.Fprintf(r.out, "a step of all workers together takes %.2f s here, as measured; %d of them %.0f s and %s: saved %.0f s (%.0f times), and %s (%.0f times)\n",
+		each.Seconds(), r.steps, whole.Seconds(), size(bytes*r.steps), (whole - got.Took).Seconds(), float64(whole)/float64(max(got.Took, 1)),
+		size(bytes*r.steps-got.Bytes), float64(bytes*r.steps)/float64(max(got.Bytes, 1)))
+}
+
+// bytesTogether is what a worker sends of gradients in a step of all together.
+func bytesTogether(t *task, s settings) int {
+	n := 0
+	for _, p := range t.model(rand.New(rand.NewPCG(s.seed, 0))).Params() {
+		n += p.Type().Bytes()
+	}
+	return 2 * n * (s.workers - 1) / s.workers
+}
+
+func size(bytes int) string {
+	switch {
+	case bytes >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
+	case bytes >= 1e3:
+		return fmt.Sprintf("%.1f kB", float64(bytes)/1e3)
+	}
+	return fmt.Sprintf("%d bytes", bytes)
+}
