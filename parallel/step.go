@@ -18,10 +18,11 @@ type step struct {
 	*Replicas
 	loads []*load // the last one has the header
 	spots map[int]spot
-	own   []*device.Buffer // gradients that no bucket expects; a reference each
-	used  []float32        // 1 for each parameter that was used here
-	came  []float32        // on rank 0: the place of each in the order in which they came
-	count float32          // how many came
+	own   []*autodiff.Tensor // gradients that no bucket expects, for nobody to free but this
+	used  []float32          // 1 for each parameter that was used here
+	came  []float32          // on rank 0: the place of each in the order in which they came
+	some  []float32          // 1 for each of which only rows came
+	count float32            // how many came
 }
 
 // spot is where a parameter's gradient goes.
@@ -32,7 +33,7 @@ type spot struct {
 
 func newStep(r *Replicas) *step {
 	n := len(r.params)
-	s := &step{Replicas: r, spots: map[int]spot{}, own: make([]*device.Buffer, n), used: make([]float32, n), came: make([]float32, n)}
+	s := &step{Replicas: r, spots: map[int]spot{}, own: make([]*autodiff.Tensor, n), used: make([]float32, n), came: make([]float32, n), some: make([]float32, n)}
 	s.addLoads(r.buckets)
 	return s
 }
@@ -47,23 +48,26 @@ func (s *step) addLoads(buckets []bucket) {
 	}
 }
 
-// got has a gradient of this rank's backward. Its bucket leaves as it is full.
+// got takes over a gradient of this rank's backward. Its bucket leaves as it is full.
 func (s *step) got(i int, grad *autodiff.Tensor) error {
-	b, err := s.plusKept(i, grad)
+	sum, err := s.plusKept(i, grad)
 	if err != nil {
 		return err
 	}
-	return s.deliver(i, b)
+	return s.deliver(i, sum)
 }
 
 // deliver takes over a gradient.
-func (s *step) deliver(i int, grad *device.Buffer) error {
-	if s.check && !finite(grad, s.params[i].Dtype()) {
-		_ = grad.Release() // ours
+func (s *step) deliver(i int, grad *autodiff.Tensor) error {
+	if s.config.Check && !finite(grad) {
+		autodiff.Release(grad)
 		return &NotFiniteError{Rank: s.g.Rank(), Worker: s.g.Members()[s.g.Rank()].Worker, Parameter: s.names[i]}
 	}
 	s.count++
 	s.used[i] = 1
+	if grad.IsSparse() {
+		s.some[i] = 1
+	}
 	if s.g.Rank() == 0 {
 		s.came[i] = s.count
 	}
@@ -81,9 +85,10 @@ func (s *step) deliver(i int, grad *device.Buffer) error {
 
 // sendRest has everything leave that has not: zeros where nothing came, and the header.
 func (s *step) sendRest(rows int, failed error) error {
-	for i, b := range s.kept {
-		if b != nil && s.used[i] == 0 && failed == nil {
-			failed = s.deliver(i, b.Retain())
+	for i, sum := range s.kept {
+		if sum != nil && s.used[i] == 0 && failed == nil {
+			s.kept[i] = nil
+			failed = s.deliver(i, sum)
 		}
 	}
 	for _, l := range s.loads {
@@ -108,7 +113,7 @@ func (s *step) tell(l *load, rows int, failed error) error {
 	if failed != nil {
 		header[headerRows], header[headerFailed] = 0, 1
 	}
-	copy(header[headerFixed:], slices.Concat(s.used, s.came))
+	copy(header[headerFixed:], slices.Concat(s.used, s.came, s.some))
 	return nil
 }
 
@@ -123,31 +128,45 @@ func (s *step) collect(c context.Context, failed error, owner *autodiff.Arena) (
 	if err != nil {
 		return nil, err
 	}
-	header, n := device.As[float32](mem), len(s.params)
-	total := float64(header[headerRows])
-	now := order(header[headerFixed:headerFixed+n], header[headerFixed+n:headerFixed+2*n])
+	told := read(device.As[float32](mem), len(s.params))
+	now := order(told.used, told.came)
 	switch {
-	case header[headerFailed] > 0:
+	case told.failed > 0:
 		return nil, s.whoFailed(c, failed)
-	case total == 0:
+	case told.rows == 0:
 		return nil, fmt.Errorf("%w: no rank has any", ErrRows)
 	}
-	if err := s.follow(c, now); err != nil {
+	if err := s.follow(c, now, told.rowsOnly()); err != nil {
 		return nil, err
 	}
-	grads, err := s.gradients(now, s.total/total, owner)
-	if !slices.Equal(slices.Sorted(slices.Values(now)), slices.Sorted(slices.Values(s.expected))) {
-		s.expected, s.buckets = now, s.layout(now, true)
+	grads, err := s.gradients(now, s.total/told.rows, owner)
+	if err != nil {
+		return nil, err
 	}
-	s.Replicas.total = total
-	return grads, err
+	s.learn(now, told)
+	return grads, nil
+}
+
+// learn has the next step expect what this one was.
+func (s *step) learn(now []int, told telling) {
+	r, rowsOnly := s.Replicas, told.rowsOnly()
+	r.steps++
+	if ratio := r.total / told.rows; ratio < 0.5 || ratio > 2 { // what rounding has taken is of gradients of another size
+		r.forget()
+	}
+	r.total = told.rows
+	same := slices.Equal(slices.Sorted(slices.Values(now)), slices.Sorted(slices.Values(r.expected))) && slices.Equal(rowsOnly, r.rowsOnly)
+	if !same || r.steps == r.config.LowRank.From {
+		r.expected, r.rowsOnly = now, rowsOnly
+		r.buckets = r.layout(now, rowsOnly, true)
+	}
 }
 
 // follow sends the gradients that no bucket expected, and that some rank has.
-func (s *step) follow(c context.Context, now []int) (err error) {
+func (s *step) follow(c context.Context, now []int, rowsOnly []bool) (err error) {
 	more := slices.DeleteFunc(slices.Clone(now), func(i int) bool { _, expected := s.spots[i]; return expected })
 	first := len(s.loads)
-	s.addLoads(s.layout(more, false))
+	s.addLoads(s.layout(more, rowsOnly, false))
 	for _, l := range s.loads[first:] {
 		for k, i := range l.params {
 			if s.own[i] != nil {
@@ -165,25 +184,37 @@ func (s *step) follow(c context.Context, now []int) (err error) {
 func (s *step) gradients(params []int, factor float64, owner *autodiff.Arena) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	grads := map[*autodiff.Tensor]*autodiff.Tensor{}
 	for _, i := range params {
-		at, t := s.spots[i], s.params[i].Type()
-		b, err := at.load.total(at.k, t.Bytes())
+		grad, err := s.gradient(i, factor, owner)
+		if err == nil {
+			err = grad.Err()
+		}
 		if err != nil {
-			return nil, err
-		}
-		elsewhere := b.Device() != s.devices[i]
-		grad := autodiff.Wrap(t, b, owner)
-		if elsewhere {
-			grad = autodiff.To(grad, s.devices[i])
-		}
-		if factor != 1 {
-			grad = autodiff.Scale(grad, factor)
-		}
-		if err := grad.Err(); err != nil {
 			return nil, err
 		}
 		grads[s.params[i]] = grad
 	}
 	return grads, nil
+}
+
+// gradient is the sum of a parameter's gradients, times a factor.
+func (s *step) gradient(i int, factor float64, owner *autodiff.Arena) (*autodiff.Tensor, error) {
+	at, t := s.spots[i], s.params[i].Type()
+	if at.load.sparse {
+		return at.load.sum.tensor(s.params[i], s.devices[i], factor, owner), nil
+	}
+	b, err := at.load.total(at.k, t.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	elsewhere := b.Device() != s.devices[i]
+	grad := autodiff.Wrap(t, b, owner)
+	if elsewhere {
+		grad = autodiff.To(grad, s.devices[i])
+	}
+	if factor != 1 {
+		grad = autodiff.Scale(grad, factor)
+	}
+	return grad, nil
 }
 
 // told is why a rank has failed; empty where it has not.
@@ -215,7 +246,7 @@ func (s *step) whoFailed(c context.Context, own error) error {
 }
 
 func (s *step) letGo() {
-	dropAll(s.own)
+	autodiff.Release(s.own...)
 	for _, l := range s.loads {
 		l.letGo()
 	}
@@ -236,7 +267,16 @@ func (e *NotFiniteError) Error() string {
 func (e *NotFiniteError) Unwrap() error { return ErrNotFinite }
 
 // finite says whether all elements are numbers.
-func finite(b *device.Buffer, d device.Dtype) bool {
+func finite(grad *autodiff.Tensor) bool {
+	if ids, values, sparse := grad.Rows(); sparse {
+		defer autodiff.Release(ids, values)
+		grad = values
+	}
+	b, err := grad.Acquire()
+	if err != nil {
+		return false
+	}
+	defer b.Release() //nolint:errcheck // ours
 	raw, err := b.Host()
 	if err != nil {
 		raw = make([]byte, b.Len())
@@ -244,7 +284,7 @@ func finite(b *device.Buffer, d device.Dtype) bool {
 			return false
 		}
 	}
-	if d == device.Float64 {
+	if grad.Dtype() == device.Float64 {
 		return allFinite(device.As[float64](raw[:b.Len()]))
 	}
 	return allFinite(device.As[float32](raw[:b.Len()]))
