@@ -95,13 +95,21 @@ func (r *Replicas) Accumulate(loss *autodiff.Tensor, rows int) error {
 	return nil
 }
 
-// plusKept is a gradient, which it takes over, with what is kept of the parameter added.
+// plusKept is a gradient, which it takes over, with what is kept of the parameter added. Rows are
+// added up one gradient after the other, as whole arrays are.
 func (r *Replicas) plusKept(i int, grad *autodiff.Tensor) (*autodiff.Tensor, error) {
 	if r.kept[i] == nil {
 		return grad, nil
 	}
 	defer autodiff.Release(grad)
-	sum := autodiff.AddGradients(r.kept[i], grad)
+	before, own := r.kept[i].Coalesce(), grad.Coalesce()
+	sum := autodiff.AddGradients(before, own)
+	if before != r.kept[i] {
+		autodiff.Release(before)
+	}
+	if own != grad {
+		autodiff.Release(own)
+	}
 	return sum, sum.Err()
 }
 
