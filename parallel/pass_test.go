@@ -170,7 +170,9 @@ func TestABackwardInAPassFailsOnAllRanksAndTheNextOneGoesWell(t *testing.T) {
 		return inPass(r, r, func(context.Context) *autodiff.Tensor { return weighted(1, ps[r]...) }) // rank 0 has no rows
 	}
 	w.each(good)
-	for r, err := range w.attempt(func(r int) error { return inPass(r, 1-2*r, func(context.Context) *autodiff.Tensor { return weighted(1, ps[r]...) }) }) {
+	for r, err := range w.attempt(func(r int) error {
+		return inPass(r, 1-2*r, func(context.Context) *autodiff.Tensor { return weighted(1, ps[r]...) })
+	}) {
 		require.ErrorIs(t, err, parallel.ErrFailed, "rank %d", r)
 	}
 	for r, err := range w.attempt(func(r int) error {

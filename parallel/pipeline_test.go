@@ -54,7 +54,9 @@ func newLines(t *testing.T) *lines {
 		w, _ := rpc.FromContext(c)
 		return l.parts[w.Rank()]
 	}
-	l.forward = rpc.Define("forward", func(c context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) { return at(c).layers.Forward(x), nil })
+	l.forward = rpc.Define("forward", func(c context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
+		return at(c).layers.Forward(x), nil
+	})
 	l.step = rpc.Define("step", func(c context.Context, rows int) (struct{}, error) { return struct{}{}, at(c).step(c, rows) })
 	l.ws = rpctest.World(t, rpctest.Net(), 4, l.forward, l.step)
 	for r, err := range rpctest.Attempt(4, func(r int) (err error) {
