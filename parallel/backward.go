@@ -56,6 +56,9 @@ func (r *Replicas) step(c context.Context, rows int, owner *autodiff.Arena, brin
 	defer r.dropKept()
 	s := newStep(r)
 	defer s.letGo()
+	if r.g.Size() == 1 {
+		return s.alone(c, rows, bring(s), owner)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

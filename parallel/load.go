@@ -90,8 +90,6 @@ func (l *load) exchange(c context.Context, g *collective.Group) {
 		l.out, err = l.lowRank(c, g)
 	case l.narrow != nil:
 		l.out, err = l.fewer(c, g)
-	case g.Size() == 1:
-		l.out = l.in.Retain()
 	default:
 		l.out, err = g.AllReduced(c, collective.Sum, l.dtype, l.in)
 	}
@@ -105,9 +103,6 @@ func (l *load) fewer(c context.Context, g *collective.Group) (*device.Buffer, er
 	if err != nil {
 		g.Abandon(c, err)
 		return nil, err
-	}
-	if g.Size() == 1 {
-		return own, nil
 	}
 	mem, err := own.Host()
 	if err == nil {

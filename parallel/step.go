@@ -33,8 +33,11 @@ type spot struct {
 
 func newStep(r *Replicas) *step {
 	n := len(r.params)
-	s := &step{Replicas: r, spots: map[int]spot{}, own: make([]*autodiff.Tensor, n), used: make([]float32, n), came: make([]float32, n), some: make([]float32, n)}
-	s.addLoads(r.buckets)
+	s := &step{Replicas: r, own: make([]*autodiff.Tensor, n), used: make([]float32, n), came: make([]float32, n), some: make([]float32, n)}
+	if r.g.Size() > 1 {
+		s.spots = map[int]spot{}
+		s.addLoads(r.buckets)
+	}
 	return s
 }
 
@@ -46,6 +49,57 @@ func (s *step) addLoads(buckets []bucket) {
 		}
 		s.loads = append(s.loads, l)
 	}
+}
+
+// alone is a step of a group of one: nothing travels, and nothing is copied.
+func (s *step) alone(c context.Context, rows int, failed error, owner *autodiff.Arena) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
+	total := float64(s.keptRows + rows)
+	if failed = s.deliverKept(failed); failed != nil {
+		return nil, s.whoFailed(c, failed)
+	}
+	if total == 0 {
+		return nil, fmt.Errorf("%w: no rank has any", ErrRows)
+	}
+	grads := map[*autodiff.Tensor]*autodiff.Tensor{}
+	for i, own := range s.own {
+		if own == nil {
+			continue
+		}
+		grad, err := given(own, s.total/total, owner)
+		if err != nil {
+			return nil, err
+		}
+		grads[s.params[i]] = grad
+	}
+	s.Replicas.total = total
+	return grads, nil
+}
+
+// given is a gradient times a factor, for an owner.
+func given(own *autodiff.Tensor, factor float64, owner *autodiff.Arena) (*autodiff.Tensor, error) {
+	if own.IsSparse() {
+		if factor != 1 { // sums are multiplied, and not what they are made of
+			if one := own.Coalesce(); one != own {
+				defer autodiff.Release(one)
+				own = one
+			}
+		}
+		ids, values, _ := own.Rows()
+		defer autodiff.Release(ids, values)
+		grad := autodiff.Sparse(own.Type().Shape[0], wrapped(ids, owner), scaled(wrapped(values, owner), factor))
+		return grad, grad.Err()
+	}
+	grad := scaled(wrapped(own, owner), factor)
+	return grad, grad.Err()
+}
+
+// wrapped is a transient's value for an owner.
+func wrapped(t *autodiff.Tensor, owner *autodiff.Arena) *autodiff.Tensor {
+	b, err := t.Acquire()
+	if err != nil {
+		return autodiff.Failed(err)
+	}
+	return autodiff.Wrap(t.Type(), b, owner)
 }
 
 // got takes over a gradient of this rank's backward. Its bucket leaves as it is full.
@@ -83,14 +137,20 @@ func (s *step) deliver(i int, grad *autodiff.Tensor) error {
 	return nil
 }
 
-// sendRest has everything leave that has not: zeros where nothing came, and the header.
-func (s *step) sendRest(rows int, failed error) error {
+// deliverKept brings what was accumulated of parameters that the last rows did not use.
+func (s *step) deliverKept(failed error) error {
 	for i, sum := range s.kept {
 		if sum != nil && s.used[i] == 0 && failed == nil {
 			s.kept[i] = nil
 			failed = s.deliver(i, sum)
 		}
 	}
+	return failed
+}
+
+// sendRest has everything leave that has not: zeros where nothing came, and the header.
+func (s *step) sendRest(rows int, failed error) error {
+	failed = s.deliverKept(failed)
 	for _, l := range s.loads {
 		if l.header {
 			l.err = cmp.Or(l.err, s.tell(l, rows, failed))
