@@ -62,10 +62,7 @@ func (r *Replicas) step(c context.Context, rows int, owner *autodiff.Arena, brin
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, l := range s.loads {
-			<-l.ready
-			l.exchange(c, r.g)
-		}
+		s.travel(c, s.loads)
 	}()
 	failed := s.sendRest(r.keptRows+rows, bring(s))
 	<-done

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
@@ -222,6 +223,42 @@ func (s *step) learn(now []int, told telling) {
 	}
 }
 
+// mostTogether bounds how many buckets are under way at once.
+const mostTogether = 4
+
+// travel exchanges loads as they become ready, in their order. Several are under way at once, so
+// that a network does not lie idle between them, as long as they are together no larger than the
+// largest of them, or two of Config.Bucket: that much memory a step needs for sums. Each is numbered
+// apart, and none begins before all those in front of it have: so what the ranks have begun differs
+// only in how far they are, and no two wait for each other.
+func (s *step) travel(c context.Context, loads []*load) {
+	room := 2 * s.limit
+	for _, l := range loads {
+		room = max(room, l.bytes)
+	}
+	ended := make(chan int, len(loads))
+	count, bytes := 0, 0
+	for k, l := range loads {
+		<-l.ready
+		for count > 0 && (count == mostTogether || bytes+l.bytes > room) {
+			bytes -= <-ended
+			count--
+		}
+		if count++; count == 1 && k == len(loads)-1 { // nothing is beside it
+			l.exchange(collective.Subscope(c, strconv.Itoa(k)), s.g)
+			return
+		}
+		bytes += l.bytes
+		go func() {
+			l.exchange(collective.Subscope(c, strconv.Itoa(k)), s.g)
+			ended <- l.bytes
+		}()
+	}
+	for range count {
+		<-ended
+	}
+}
+
 // follow sends the gradients that no bucket expected, and that some rank has.
 func (s *step) follow(c context.Context, now []int, rowsOnly []bool) (err error) {
 	more := slices.DeleteFunc(slices.Clone(now), func(i int) bool { _, expected := s.spots[i]; return expected })
@@ -234,7 +271,10 @@ func (s *step) follow(c context.Context, now []int, rowsOnly []bool) (err error)
 				s.own[i] = nil
 			}
 		}
-		l.exchange(c, s.g)
+		close(l.ready)
+	}
+	s.travel(collective.Subscope(c, "more"), s.loads[first:])
+	for _, l := range s.loads[first:] {
 		err = cmp.Or(err, l.err)
 	}
 	return err
