@@ -1,7 +1,7 @@
 // Alone trains a classifier of handwritten digits in one process. docs/data-parallel.md shows what
 // makes it a program for several workers.
 //
-//	bin/alone
+//	go run ./examples/replicas/alone
 package main
 
 import (
