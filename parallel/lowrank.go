@@ -11,8 +11,8 @@ import (
 )
 
 // LowRank has gradients of large matrices travel as the product of two thin ones, P·Qᵀ: PowerSGD
-// (Vogels, Karimireddy and Jaggi, 2019, https://arxiv.org/abs/1905.13727). What this leaves out is
-// added to the gradient of the next step, and Q begins with that of the step before.
+// (Vogels, Karimireddy and Jaggi, 2019, arXiv:1905.13727). What this leaves out is added to the
+// gradient of the next step, and Q begins with that of the step before.
 //
 // It is for parameters of float32 with n rows and m columns (all axes but the first), where
 // (n+m)·Rank·2 < n·m; all others travel as [Config.Wire] says. It costs some 6·Rank operations an

@@ -182,37 +182,6 @@ func (r *Replicas) compare(c context.Context, own error) error {
 	return firstDifference(lists)
 }
 
-// DifferenceError says in which parameter a rank differs from rank 0.
-type DifferenceError struct {
-	Rank        int
-	Here, There string // the parameter on rank 0, and on that rank; empty: there is none
-}
-
-func (e *DifferenceError) Error() string {
-	return fmt.Sprintf("%v: rank 0 has %q where rank %d has %q", ErrParameters, e.Here, e.Rank, e.There)
-}
-
-// Unwrap gives ErrParameters.
-func (e *DifferenceError) Unwrap() error { return ErrParameters }
-
-func firstDifference(lists [][]string) error {
-	for rank, list := range lists {
-		for i := range max(len(list), len(lists[0])) {
-			e := DifferenceError{Rank: rank}
-			if i < len(lists[0]) {
-				e.Here = lists[0][i]
-			}
-			if i < len(list) {
-				e.There = list[i]
-			}
-			if e.Here != e.There {
-				return &e
-			}
-		}
-	}
-	return fmt.Errorf("%w: Config differs between ranks", ErrParameters)
-}
-
 // spread gives all ranks the values of rank 0.
 func (r *Replicas) spread(c context.Context) error {
 	if r.g.Size() == 1 {
@@ -243,29 +212,4 @@ func (r *Replicas) spread(c context.Context) error {
 		return err
 	}
 	return autodiff.Assign(r.params, values)
-}
-
-// FailureError says which rank was the first that failed, and why. It wraps what has failed on this
-// rank, if anything has.
-type FailureError struct {
-	Rank   int
-	Worker string
-	Text   string
-	cause  error
-}
-
-func (e *FailureError) Error() string {
-	return fmt.Sprintf("%v: rank %d, %s: %s", ErrFailed, e.Rank, e.Worker, e.Text)
-}
-
-// Unwrap gives ErrFailed, and what has failed on this rank.
-func (e *FailureError) Unwrap() []error {
-	if e.cause == nil {
-		return []error{ErrFailed}
-	}
-	return []error{ErrFailed, e.cause}
-}
-
-func (r *Replicas) failure(rank int, text string, own error) error {
-	return &FailureError{Rank: rank, Worker: r.g.Members()[rank].Worker, Text: text, cause: own}
 }

@@ -3,9 +3,7 @@ package parallel
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -228,9 +226,9 @@ const mostTogether = 4
 
 // travel exchanges loads as they become ready, in their order. Several are under way at once, so
 // that a network does not lie idle between them, as long as they are together no larger than the
-// largest of them, or two of Config.Bucket: that much memory a step needs for sums. Each is numbered
-// apart, and none begins before all those in front of it have: so what the ranks have begun differs
-// only in how far they are, and no two wait for each other.
+// largest of them, or two of Config.Bucket: that much memory a step needs for sums. Each is
+// numbered apart, and none begins before all those in front of it have: so ranks differ only in how
+// far they are, and no two wait for each other.
 func (s *step) travel(c context.Context, loads []*load) {
 	room := 2 * s.limit
 	for _, l := range loads {
@@ -317,84 +315,9 @@ func (s *step) gradient(i int, factor float64, owner *autodiff.Arena) (*autodiff
 	return grad, nil
 }
 
-// told is why a rank has failed; empty where it has not.
-type told struct{ Text, NotFinite string }
-
-// whoFailed is what all ranks say when one has failed.
-func (s *step) whoFailed(c context.Context, own error) error {
-	var mine told
-	var bad *NotFiniteError
-	if errors.As(own, &bad) {
-		mine.NotFinite = bad.Parameter
-	}
-	if own != nil {
-		mine.Text = own.Error()
-	}
-	all, err := collective.Agree(c, s.g, mine)
-	if err != nil {
-		return cmp.Or(own, err)
-	}
-	for rank, why := range all {
-		if why.NotFinite != "" {
-			return &NotFiniteError{Rank: rank, Worker: s.g.Members()[rank].Worker, Parameter: why.NotFinite}
-		}
-		if why.Text != "" {
-			return s.failure(rank, why.Text, own)
-		}
-	}
-	return ErrFailed
-}
-
 func (s *step) letGo() {
 	autodiff.Release(s.own...)
 	for _, l := range s.loads {
 		l.letGo()
 	}
-}
-
-// NotFiniteError names a gradient that is NaN or infinite, and the first rank that has one. It is
-// the same on all ranks.
-type NotFiniteError struct {
-	Rank              int
-	Worker, Parameter string
-}
-
-func (e *NotFiniteError) Error() string {
-	return fmt.Sprintf("%v: that of parameter %s on rank %d, %s", ErrNotFinite, e.Parameter, e.Rank, e.Worker)
-}
-
-// Unwrap gives ErrNotFinite.
-func (e *NotFiniteError) Unwrap() error { return ErrNotFinite }
-
-// finite says whether all elements are numbers.
-func finite(grad *autodiff.Tensor) bool {
-	if ids, values, sparse := grad.Rows(); sparse {
-		defer autodiff.Release(ids, values)
-		grad = values
-	}
-	b, err := grad.Acquire()
-	if err != nil {
-		return false
-	}
-	defer b.Release() //nolint:errcheck // ours
-	raw, err := b.Host()
-	if err != nil {
-		raw = make([]byte, b.Len())
-		if b.Device().Download(raw, b, 0) != nil {
-			return false
-		}
-	}
-	if grad.Dtype() == device.Float64 {
-		return allFinite(device.As[float64](raw[:b.Len()]))
-	}
-	return allFinite(device.As[float32](raw[:b.Len()]))
-}
-
-func allFinite[E float32 | float64](x []E) bool {
-	for _, v := range x {
-		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			return false
-		}
-	}
-	return true
 }

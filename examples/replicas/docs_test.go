@@ -82,7 +82,9 @@ func newModel() (m *model, err error) {
 
 func (m *model) params() []*autodiff.Tensor { return slices.Concat(m.norm.Params(), m.out.Params()) }
 
-func (m *model) loss(x, y *autodiff.Tensor) *autodiff.Tensor { return nn.MSE(m.out.Forward(m.norm.Forward(x)), y) }
+func (m *model) loss(x, y *autodiff.Tensor) *autodiff.Tensor {
+	return nn.MSE(m.out.Forward(m.norm.Forward(x)), y)
+}
 
 func normed(c context.Context, w *rpc.Worker, g *collective.Group, r *parallel.Replicas, m *model, b batchOf) error {
 	return w.Pass(c, func(c context.Context) error {

@@ -50,7 +50,8 @@ type Config struct {
 // mostAhead bounds Config.Ahead.
 const mostAhead = 1 << 16
 
-func (c *Config) check(rows int) error {
+// complete puts in what is not said, and says what is wrong.
+func (c *Config) complete(rows int) error {
 	var errs []error
 	bad := func(format string, v ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, v...)...))
@@ -86,8 +87,8 @@ type Batch[B any] struct {
 // Loader gives the batches of a rank, one step after the other, without end.
 type Loader[B any] struct {
 	order chan chan result[B] // batches that are read ahead, in the order of steps
-	life  context.Context     // until Close
-	end   context.CancelFunc
+	done  chan struct{}       // closed by the first Close
+	once  sync.Once
 	under sync.WaitGroup
 
 	// These are Next's alone.
@@ -108,24 +109,23 @@ func New[R, B any](source Source[R], batch func(rows []R) (B, error), config Con
 		return nil, fmt.Errorf("loader: New: %w: the source or the batch function is nil", ErrConfig)
 	}
 	n := source.Len()
-	if err := config.check(n); err != nil {
+	if err := config.complete(n); err != nil {
 		return nil, fmt.Errorf("loader: New: %w", err)
 	}
-	l := &Loader[B]{order: make(chan chan result[B], config.Ahead), next: config.First}
-	l.life, l.end = context.WithCancel(context.Background())
+	l := &Loader[B]{order: make(chan chan result[B], config.Ahead), done: make(chan struct{}), next: config.First}
 	rows := parallel.Rows{Seed: config.Seed, N: n, Batch: config.Batch}
 	l.under.Go(func() {
 		for step := config.First; ; step++ {
 			slot := make(chan result[B], 1)
 			select {
 			case l.order <- slot:
-			case <-l.life.Done():
+			case <-l.done:
 				return
 			}
 			l.under.Go(func() {
 				b := Batch[B]{Step: step, Rows: rows.Of(step, config.Rank, config.Size)}
 				var err error
-				b.Of, err = read(l.life, source, batch, b.Step, b.Rows)
+				b.Of, err = read(l.done, source, batch, b.Step, b.Rows)
 				slot <- result[B]{b, err}
 			})
 		}
@@ -134,7 +134,7 @@ func New[R, B any](source Source[R], batch func(rows []R) (B, error), config Con
 }
 
 // read makes one batch. Between rows it looks whether the loader was closed.
-func read[R, B any](life context.Context, source Source[R], batch func(rows []R) (B, error), step uint64, rows []int) (b B, err error) {
+func read[R, B any](done <-chan struct{}, source Source[R], batch func(rows []R) (B, error), step uint64, rows []int) (b B, err error) {
 	at := -1
 	defer func() {
 		if p := recover(); p != nil {
@@ -149,7 +149,7 @@ func read[R, B any](life context.Context, source Source[R], batch func(rows []R)
 	}
 	all := make([]R, len(rows))
 	for i, row := range rows {
-		if life.Err() != nil {
+		if over(done) {
 			return b, ErrClosed
 		}
 		at = row
@@ -161,12 +161,21 @@ func read[R, B any](life context.Context, source Source[R], batch func(rows []R)
 	return batch(all)
 }
 
+func over(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Next gives the next step's batch. A context that ends leaves it where it is.
 func (l *Loader[B]) Next(c context.Context) (Batch[B], error) {
 	if l.failed != nil {
 		return Batch[B]{}, l.failed
 	}
-	if l.life.Err() != nil {
+	if over(l.done) {
 		return Batch[B]{}, l.closed()
 	}
 	if l.slot == nil {
@@ -174,7 +183,7 @@ func (l *Loader[B]) Next(c context.Context) (Batch[B], error) {
 		case l.slot = <-l.order: // its batch is being read
 		case <-c.Done():
 			return Batch[B]{}, fmt.Errorf("loader: Next: %w", context.Cause(c))
-		case <-l.life.Done():
+		case <-l.done:
 			return Batch[B]{}, l.closed()
 		}
 	}
@@ -187,7 +196,7 @@ func (l *Loader[B]) Next(c context.Context) (Batch[B], error) {
 		return r.batch, r.err
 	case <-c.Done():
 		return Batch[B]{}, fmt.Errorf("loader: Next: %w", context.Cause(c))
-	case <-l.life.Done():
+	case <-l.done:
 		return Batch[B]{}, l.closed()
 	}
 }
@@ -199,7 +208,7 @@ func (l *Loader[B]) Step() uint64 { return l.next }
 
 // Close ends the loader, and waits for the reads that are under way. It may be called again.
 func (l *Loader[B]) Close() error {
-	l.end()
+	l.once.Do(func() { close(l.done) })
 	l.under.Wait()
 	return nil
 }
