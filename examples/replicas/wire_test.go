@@ -21,8 +21,8 @@ import (
 // course is what a training on digits makes.
 type course struct {
 	losses []float64 // of the test digits, after each step
-	right  float64 // of them, in the mean over the last 100 steps
-	bytes  int // of a rank's sums in the last step
+	right  float64   // of them, in the mean over the last 100 steps
+	bytes  int       // of a rank's sums in the last step
 }
 
 // trained is a course of two ranks, the same on both.
