@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/transport"
 )
 
 // step is one Backward.
@@ -224,16 +225,28 @@ func (s *step) learn(now []int, told telling) {
 // mostTogether bounds how many buckets are under way at once.
 const mostTogether = 4
 
-// travel exchanges loads as they become ready, in their order. Several are under way at once, so
-// that a network does not lie idle between them, as long as they are together no larger than the
-// largest of them, or two of Config.Bucket: that much memory a step needs for sums. Each is
-// numbered apart, and none begins before all those in front of it have: so ranks differ only in how
-// far they are, and no two wait for each other.
-func (s *step) travel(c context.Context, loads []*load) {
+// room is how large buckets may be together that are under way: a step needs as much memory for sums
+// as the largest of them, or two of Config.Bucket. Where all members are on one host each makes only
+// its piece of a sum, and the others' are mapped.
+func (s *step) room(loads []*load) int {
 	room := 2 * s.limit
 	for _, l := range loads {
 		room = max(room, l.bytes)
 	}
+	for _, m := range s.g.Members() {
+		if m.Rank != s.g.Rank() && m.Lane != transport.LaneLocal {
+			return room
+		}
+	}
+	return room * s.g.Size()
+}
+
+// travel exchanges loads as they become ready, in their order. Several are under way at once, so
+// that a network does not lie idle between them, as long as there is room for their sums. Each is
+// numbered apart, and none begins before all those in front of it have: so ranks differ only in how
+// far they are, and no two wait for each other.
+func (s *step) travel(c context.Context, loads []*load) {
+	room := s.room(loads)
 	ended := make(chan int, len(loads))
 	count, bytes := 0, 0
 	for k, l := range loads {
