@@ -255,13 +255,14 @@ func (s *step) travel(c context.Context, loads []*load) {
 			bytes -= <-ended
 			count--
 		}
+		own := collective.Subscope(c, "bucket "+strconv.Itoa(k))
 		if count++; count == 1 && k == len(loads)-1 { // nothing is beside it
-			l.exchange(collective.Subscope(c, strconv.Itoa(k)), s.g)
+			l.exchange(own, s.g)
 			return
 		}
 		bytes += l.bytes
 		go func() {
-			l.exchange(collective.Subscope(c, strconv.Itoa(k)), s.g)
+			l.exchange(own, s.g)
 			ended <- l.bytes
 		}()
 	}
