@@ -15,6 +15,10 @@ type Options struct {
 	RetainGraph bool      // keep the saved values for another backward
 	Anomaly     bool      // fail with an AnomalyError where a gradient becomes NaN or infinite
 	Grads       []*Tensor // gradients of the roots, one each; nil entries mean 1 and need a scalar root
+	// Take is given the gradient of each leaf as soon as it is complete and the leaf's hooks have
+	// run, and must Release it: the backward keeps no gradient then, so that who takes it may have
+	// its memory for himself. An error ends the backward.
+	Take func(leaf, grad *Tensor) error
 }
 
 // Pull says how nodes are run.
@@ -130,7 +134,13 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 			return nil, err
 		}
 	}
-	accumulate := func(of, d *Tensor) error { return grads.AccumulateWith(of, d, o.pull()) }
+	accumulate := func(of, d *Tensor) error {
+		err := grads.AccumulateWith(of, d, o.pull())
+		if err == nil && o.Take != nil {
+			return o.Take(of, grads.Take(of))
+		}
+		return err
+	}
 	for {
 		ran, err := task.step(o.pull(), accumulate)
 		if err != nil {

@@ -1,6 +1,7 @@
 package autodiff
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -299,4 +300,27 @@ func TestSparseGradientsCountAsTheirRows(t *testing.T) {
 	g, err := Backward(Sum(EmbeddingSparse(table, New([]int64{1, 3, 1}))))
 	require.NoError(t, err)
 	require.EqualValues(t, 3*(8+2*8), g.Bytes())
+}
+
+func TestWhoTakesGradientsHasThemForHimselfAndTheBackwardKeepsNone(t *testing.T) {
+	a, b := New([]float32{1, 2}).RequireGrad(), New([]float32{3, 4}).RequireGrad()
+	hooks := 0
+	_, err := a.OnAccumulated(func(_, _ *Tensor) error { hooks++; return nil })
+	require.NoError(t, err)
+	got := map[*Tensor][]float32{}
+	take := func(leaf, grad *Tensor) error {
+		defer Release(grad)
+		v, err := Values[float32](grad)
+		got[leaf] = v
+		return err
+	}
+	loss := func() *Tensor { return Sum(Add(Mul(a, b), a)) }
+	grads, err := BackwardWith(Options{Take: take}, loss())
+	require.NoError(t, err)
+	require.Zero(t, grads.Len())
+	require.Equal(t, map[*Tensor][]float32{a: {4, 5}, b: {1, 2}}, got)
+	require.Equal(t, 1, hooks)
+	bad := errors.New("no room")
+	_, err = BackwardWith(Options{Take: func(_, grad *Tensor) error { Release(grad); return bad }}, loss())
+	require.ErrorIs(t, err, bad)
 }

@@ -2,7 +2,9 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,4 +98,34 @@ func TestAMemberThatKeepsToNothingFillsNoMoreThanIsAgreed(t *testing.T) {
 	each(t, gs, func(r int) error { return gs[r].Barrier(t.Context()) })
 	require.LessOrEqual(t, waiting(gs[1]), desk.AheadBytes)
 	require.Greater(t, waiting(gs[1]), desk.AheadBytes/2)
+}
+
+func TestAScopeInsideAnotherIsNumberedApart(t *testing.T) {
+	gs := groups(t, rpctest.World(t, rpctest.Net(), 2), "g")
+	each(t, gs, func(r int) error {
+		outer := Scope(t.Context(), "outer")
+		all := []context.Context{t.Context(), outer, Subscope(t.Context(), "inner"), Subscope(outer, "inner"), Subscope(Subscope(outer, "inner"), "most")}
+		if r == 1 {
+			slices.Reverse(all) // their order does not matter
+		}
+		ends := make(chan error, len(all))
+		for k, c := range all {
+			if r == 1 {
+				k = len(all) - 1 - k
+			}
+			go func() {
+				x := []int64{int64(k)}
+				err := AllReduce(c, gs[r], x, Sum)
+				if err == nil && x[0] != int64(2*k) {
+					err = fmt.Errorf("scope %d met another: %d", k, x[0])
+				}
+				ends <- err
+			}()
+		}
+		var err error
+		for range all {
+			err = errors.Join(err, <-ends)
+		}
+		return err
+	})
 }

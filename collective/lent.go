@@ -239,6 +239,8 @@ func adjoining(parts []part) (whole part, ok bool) {
 		switch {
 		case len(p.mem) == 0:
 			continue
+		case p.buf == nil: // it came in a message's header
+			return part{}, false
 		case whole.buf == nil:
 			whole = p
 			continue

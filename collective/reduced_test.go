@@ -64,6 +64,9 @@ func TestSumsOfBuffersAreTheirDefinitionOnEveryLane(t *testing.T) {
 		for size := 2; size <= 4; size++ {
 			t.Run(fmt.Sprintf("lane=%s/p=%d", lane, size), func(t *testing.T) {
 				gs := groups(t, onLane(t, size, lane), "g")
+				if size == 4 { // pieces that travel inline beside one that lies in a buffer
+					onHosts(gs, "a", "b", "a", "b")
+				}
 				for i := range soak.Cases(6) {
 					r := rand.New(rand.NewPCG(uint64(size), uint64(i)))
 					n := around(sizes, size, device.Float64)

@@ -39,6 +39,16 @@ func Scope(c context.Context, name string) context.Context {
 	return context.WithValue(c, scopeKey{}, name)
 }
 
+// Subscope is Scope inside the scope that the context has: a part of a program numbers its
+// operations apart, and need not know in which scope it is called. The names and what is between
+// them have 256 bytes at most together.
+func Subscope(c context.Context, name string) context.Context {
+	if outer, _ := c.Value(scopeKey{}).(string); outer != "" {
+		name = outer + "/" + name
+	}
+	return Scope(c, name)
+}
+
 // do runs an operation. r has the call, the slots that this member brings, and what is known of
 // sizes. out gets the parts of the result, in their order; they are valid until it returns.
 func (g *Group) do(c context.Context, r *run, out func(parts []part) error) (err error) {

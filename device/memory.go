@@ -31,6 +31,10 @@ var maxLive = sync.OnceValue(func() int64 {
 	return 1 << 43
 })
 
+// Capacity is how many bytes the host's memory has, or, where that is not known, more than any
+// machine of today has.
+func Capacity() int64 { return maxLive() }
+
 var _ Launcher = (*memory)(nil)
 
 // Host is the process's own memory and processor, with ID "cpu". There is one per process, as there

@@ -1,12 +1,12 @@
 package parallel
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-project/weft/autodiff"
-	"github.com/weft-project/weft/device"
 )
 
 // mostRows is how many rows a step may have on all ranks together: float32 counts them exactly.
@@ -17,35 +17,58 @@ const mostRows = 1 << 24
 // nil where there are none, and is not looked at then. A parameter that no rank used has no
 // gradient. All ranks call it.
 //
-// Gradients are dense and read-only. They belong to the arena of the loss, or to nobody. The
-// backward is this worker's alone: it does not go back through calls.
+// Gradients are read-only. They belong to the arena of the loss, or to nobody. One is sparse where
+// it is on all ranks that have it. The backward is this worker's alone: it does not go back through
+// calls; see [Replicas.Combine].
 //
 // The group's operations are under way while the backward is, in the scope of the context
 // ([collective.Scope]). No other backward may reach the parameters meanwhile. Where it fails it
 // fails on all ranks, and what was accumulated is dropped. Another step may follow, but for the
 // loss of a worker, which ends the group.
 func (r *Replicas) Backward(c context.Context, loss *autodiff.Tensor, rows int) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
+	grads, err := r.step(c, rows, loss.Owner(), func(s *step) error { return r.backward(loss, rows, s.got) })
+	if err != nil {
+		return nil, fmt.Errorf("parallel: Backward: %w", err)
+	}
+	return grads, nil
+}
+
+// Combine takes the place of [Replicas.Backward] where the gradients of this rank's rows are there
+// already, as those that a pass has left on this worker (ctx.Gradients): grads are of the mean over
+// them, and stay the caller's. What it gives belongs to their arena, or to nobody. Gradients of
+// tensors that are no parameters are not looked at.
+func (r *Replicas) Combine(c context.Context, grads map[*autodiff.Tensor]*autodiff.Tensor, rows int) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
+	var owner *autodiff.Arena
+	for _, g := range grads {
+		owner = cmp.Or(owner, g.Owner())
+	}
+	all, err := r.step(c, rows, owner, func(s *step) error { return r.weigh(grads, rows, s.got) })
+	if err != nil {
+		return nil, fmt.Errorf("parallel: Combine: %w", err)
+	}
+	return all, nil
+}
+
+// step has the gradients travel that bring gives to the step.
+func (r *Replicas) step(c context.Context, rows int, owner *autodiff.Arena, bring func(s *step) error) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.dropKept()
 	s := newStep(r)
 	defer s.letGo()
+	if r.g.Size() == 1 {
+		return s.alone(c, rows, bring(s), owner)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, l := range s.loads {
-			<-l.ready
-			l.exchange(c, r.g)
-		}
+		s.travel(c, s.loads)
 	}()
-	failed := r.backward(loss, rows, s.got)
-	failed = s.sendRest(r.keptRows+rows, failed)
+	failed := s.sendRest(r.keptRows+rows, bring(s))
 	<-done
-	grads, err := s.collect(c, failed, loss.Owner())
-	if err != nil {
-		return nil, fmt.Errorf("parallel: Backward: %w", err)
-	}
-	return grads, nil
+	grads, err := s.collect(c, failed, owner)
+	r.settle(err)
+	return grads, err
 }
 
 // Accumulate keeps the gradients of this rank's rows for the next Backward, and tells nobody. Where
@@ -53,18 +76,18 @@ func (r *Replicas) Backward(c context.Context, loss *autodiff.Tensor, rows int) 
 func (r *Replicas) Accumulate(loss *autodiff.Tensor, rows int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sums := make([]*device.Buffer, len(r.params))
+	sums := make([]*autodiff.Tensor, len(r.params))
 	err := r.backward(loss, rows, func(i int, grad *autodiff.Tensor) (err error) {
 		sums[i], err = r.plusKept(i, grad)
 		return err
 	})
 	if err != nil {
-		dropAll(sums)
+		autodiff.Release(sums...)
 		return fmt.Errorf("parallel: Accumulate: %w", err)
 	}
 	for i, sum := range sums {
 		if sum != nil {
-			dropAll(r.kept[i : i+1])
+			autodiff.Release(r.kept[i])
 			r.kept[i] = sum
 		}
 	}
@@ -72,29 +95,43 @@ func (r *Replicas) Accumulate(loss *autodiff.Tensor, rows int) error {
 	return nil
 }
 
-// plusKept is a reference to a gradient, with what is kept of the parameter added.
-func (r *Replicas) plusKept(i int, grad *autodiff.Tensor) (*device.Buffer, error) {
-	if r.kept[i] != nil {
-		before := autodiff.Transient(r.params[i].Type(), r.kept[i].Retain())
-		defer autodiff.Release(before)
-		grad = autodiff.AddGradients(before, grad)
+// plusKept is a gradient, which it takes over, with what is kept of the parameter added. Rows are
+// added up one gradient after the other, as whole arrays are.
+func (r *Replicas) plusKept(i int, grad *autodiff.Tensor) (*autodiff.Tensor, error) {
+	if r.kept[i] == nil {
+		return grad, nil
 	}
-	return grad.Acquire()
+	defer autodiff.Release(grad)
+	before, own := r.kept[i].Coalesce(), grad.Coalesce()
+	sum := autodiff.AddGradients(before, own)
+	if before != r.kept[i] {
+		autodiff.Release(before)
+	}
+	if own != grad {
+		autodiff.Release(own)
+	}
+	return sum, sum.Err()
 }
 
 func (r *Replicas) dropKept() {
-	dropAll(r.kept)
+	autodiff.Release(r.kept...)
 	clear(r.kept)
 	r.keptRows = 0
 }
 
-// backward runs this rank's backward, weighted, and gives each parameter's gradient to got.
-func (r *Replicas) backward(loss *autodiff.Tensor, rows int, got func(i int, grad *autodiff.Tensor) error) error {
+// counted says whether there can be so many rows.
+func (r *Replicas) counted(rows int) error {
 	if rows < 0 || r.keptRows+rows > mostRows/r.g.Size() {
 		return fmt.Errorf("%w: %d", ErrRows, rows)
 	}
-	if rows == 0 {
-		return nil
+	return nil
+}
+
+// backward runs this rank's backward, weighted, and gives each parameter's gradient to got, which
+// takes it over.
+func (r *Replicas) backward(loss *autodiff.Tensor, rows int, got func(i int, grad *autodiff.Tensor) error) error {
+	if err := r.counted(rows); err != nil || rows == 0 {
+		return err
 	}
 	if loss.Type().Shape.Elems() != 1 {
 		return fmt.Errorf("the loss %v %w", loss.Type(), autodiff.ErrNotScalar)
@@ -103,21 +140,62 @@ func (r *Replicas) backward(loss *autodiff.Tensor, rows int, got func(i int, gra
 	if err := weight.Err(); err != nil {
 		return err
 	}
-	var errs []error
-	for i, p := range r.params {
-		remove, err := p.OnAccumulated(func(_, grad *autodiff.Tensor) error { return got(i, grad) })
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	take := func(leaf, grad *autodiff.Tensor) error {
+		if i, ours := r.of[leaf]; ours {
+			return got(i, grad)
 		}
-		defer remove()
+		autodiff.Release(grad)
+		return nil
 	}
-	if err := errors.Join(errs...); err != nil {
+	_, err := autodiff.BackwardWith(autodiff.Options{Grads: []*autodiff.Tensor{weight}, Take: take}, loss)
+	return err
+}
+
+// weigh gives got each of the gradients of some rows, weighted, which takes it over.
+func (r *Replicas) weigh(grads map[*autodiff.Tensor]*autodiff.Tensor, rows int, got func(i int, grad *autodiff.Tensor) error) error {
+	if err := r.counted(rows); err != nil || rows == 0 {
 		return err
 	}
-	grads, err := autodiff.BackwardWith(autodiff.Options{Grads: []*autodiff.Tensor{weight}}, loss)
-	if err == nil {
-		grads.Free() // whoever wants one has a reference
+	for i, p := range slices.Backward(r.params) {
+		g := grads[p]
+		if g == nil {
+			continue
+		}
+		own, err := taken(p, scaled(g, float64(rows)/r.total))
+		if err == nil {
+			err = got(i, own)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
+}
+
+// taken is a gradient of p, with references of its own.
+func taken(p, grad *autodiff.Tensor) (*autodiff.Tensor, error) {
+	if err := grad.Err(); err != nil {
+		return nil, err
+	}
+	if !grad.Type().Equal(p.Type()) {
+		return nil, fmt.Errorf("%w: %v for a parameter %v", autodiff.ErrGradient, grad.Type(), p.Type())
+	}
+	ids, values, sparse := grad.Rows()
+	if !sparse {
+		b, err := grad.Acquire()
+		if err != nil {
+			return nil, err
+		}
+		return autodiff.Transient(grad.Type(), b), nil
+	}
+	at, err := ids.Acquire()
+	if err != nil {
+		return nil, err
+	}
+	v, err := values.Acquire()
+	if err != nil {
+		_ = at.Release() // ours
+		return nil, err
+	}
+	return autodiff.TransientSparse(p.Type().Shape[0], ids.Type(), at, values.Type(), v)
 }

@@ -2,7 +2,6 @@ package parallel
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	"github.com/weft-project/weft/collective"
@@ -17,15 +16,42 @@ type bucket struct {
 	bytes  int
 	header bool // it begins with what ranks tell of the step; of float32
 	alone  bool // one gradient, which is not copied
+
+	sparse bool               // alone, as the rows that it has
+	narrow *collective.Narrow // it travels in fewer bits
+	low    *factors           // alone, as two thin matrices
 }
 
 // What a header has: sums over all ranks. Behind these it has, for each parameter, how many ranks
-// used it, and then as the how manieth it came on rank 0, or 0.
+// used it, then as the how manieth it came on rank 0, or 0, and how many have only some rows of it.
 const (
 	headerRows   = iota // of the step
 	headerFailed        // how many ranks could not do their part
 	headerFixed
 )
+
+// telling is what a header says, read.
+type telling struct {
+	rows, failed       float64
+	used, came, sparse []float32
+}
+
+func read(header []float32, params int) (t telling) {
+	t.rows, t.failed = float64(header[headerRows]), float64(header[headerFailed])
+	for i, to := range []*[]float32{&t.used, &t.came, &t.sparse} {
+		*to = header[headerFixed+i*params:][:params]
+	}
+	return t
+}
+
+// rowsOnly says which parameters have only some rows, on all ranks that used them.
+func (t telling) rowsOnly() []bool {
+	all := make([]bool, len(t.used))
+	for i := range all {
+		all[i] = t.used[i] > 0 && t.sparse[i] == t.used[i]
+	}
+	return all
+}
 
 // padded is where the next gradient may begin.
 func padded(bytes int) int { return (bytes + 63) / 64 * 64 }
@@ -44,130 +70,53 @@ func (b *bucket) lead(bytes int) {
 	}
 }
 
-// layout puts parameters into buckets, in their order. With a header the last bucket has it, and
-// the small gradients of float32 that come last.
-func (r *Replicas) layout(params []int, header bool) (all []bucket) {
-	narrow, wide := bucket{dtype: device.Float32}, bucket{dtype: device.Float64}
+// layout puts parameters into buckets, in their order; of some only rows travel. With a header the
+// last bucket has it, and the small gradients that travel as they are and come last. Without one
+// all travel exactly.
+func (r *Replicas) layout(params []int, rowsOnly []bool, header bool) (all []bucket) {
+	open := map[device.Dtype]*bucket{}
 	for _, i := range params {
 		t := r.params[i].Type()
-		if t.Bytes() >= r.limit {
-			all = append(all, bucket{dtype: t.Dtype, params: []int{i}, at: []int{0}, bytes: t.Bytes(), alone: true})
+		b := bucket{dtype: t.Dtype, params: []int{i}, at: []int{0}, bytes: t.Bytes(), alone: true, sparse: rowsOnly[i]}
+		if header && !b.sparse {
+			b.low = r.lowRank(i)
+		}
+		thin := header && !b.sparse && b.low == nil && r.config.Wire.fewer(t.Dtype)
+		if b.sparse || b.low != nil || t.Bytes() >= r.limit {
+			if thin {
+				b.narrow = r.narrowed(i)
+			}
+			all = append(all, b)
 			continue
 		}
-		open := &narrow
-		if t.Dtype == device.Float64 {
-			open = &wide
+		to := open[t.Dtype]
+		if to == nil || to.bytes+t.Bytes() > r.limit {
+			if to != nil {
+				all = append(all, *to)
+			}
+			to = &bucket{dtype: t.Dtype}
+			if thin {
+				to.narrow = r.config.Wire.narrow()
+			}
+			open[t.Dtype] = to
 		}
-		if open.bytes+t.Bytes() > r.limit && len(open.params) > 0 {
-			all = append(all, *open)
-			*open = bucket{dtype: t.Dtype}
-		}
-		open.pack(i, t.Bytes())
+		to.pack(i, t.Bytes())
 	}
-	if len(wide.params) > 0 {
-		all = append(all, wide)
+	last := bucket{dtype: device.Float32}
+	for _, d := range []device.Dtype{device.Float64, device.Float32} {
+		if b := open[d]; b != nil {
+			if header && d == device.Float32 && b.narrow == nil {
+				last = *b
+				continue
+			}
+			all = append(all, *b)
+		}
 	}
 	if header {
-		narrow.lead(device.Float32.Size() * (headerFixed + 2*len(r.params)))
-	}
-	if header || len(narrow.params) > 0 {
-		all = append(all, narrow)
+		last.lead(device.Float32.Size() * (headerFixed + 3*len(r.params)))
+		all = append(all, last)
 	}
 	return all
-}
-
-// load is a bucket in one step.
-type load struct {
-	*bucket
-	missing int            // gradients that have not come
-	ready   chan struct{}  // closed when nothing more comes
-	in, out *device.Buffer // what this rank brings, and the sums
-	err     error          // why there are none
-}
-
-func newLoad(b *bucket) *load {
-	return &load{bucket: b, missing: len(b.params), ready: make(chan struct{})}
-}
-
-// prepare has memory for what this rank brings, zero at first.
-func (l *load) prepare() (err error) {
-	if l.in != nil {
-		return nil
-	}
-	if l.in, err = device.Host().Alloc(l.bytes); err != nil {
-		return err
-	}
-	mem, err := l.in.Host()
-	clear(mem)
-	return err
-}
-
-// memory is where packed gradients go.
-func (l *load) memory() ([]byte, error) {
-	if err := l.prepare(); err != nil {
-		return nil, err
-	}
-	return l.in.Host()
-}
-
-// bring puts in the k-th gradient, whose reference it takes over.
-func (l *load) bring(k int, grad *device.Buffer) {
-	l.missing--
-	if l.alone {
-		l.in = grad
-		return
-	}
-	defer grad.Release() //nolint:errcheck // ours
-	mem, err := l.memory()
-	if err == nil {
-		err = grad.Device().Download(mem[l.at[k]:l.at[k]+grad.Len()], grad, 0)
-	}
-	l.err = cmp.Or(l.err, err)
-}
-
-// exchange makes the sums of what all ranks bring. All call it, whatever happened. Where one has
-// nothing to bring it fails on all.
-func (l *load) exchange(c context.Context, g *collective.Group) {
-	l.err = cmp.Or(l.err, l.prepare())
-	in := l.in
-	if l.err != nil {
-		in = nil // which the group refuses, and tells
-	}
-	if g.Size() == 1 {
-		if in != nil {
-			l.out = in.Retain()
-		}
-		return
-	}
-	out, err := g.AllReduced(c, collective.Sum, l.dtype, in)
-	l.out, l.err = out, cmp.Or(l.err, err)
-}
-
-// total is the sum of the k-th gradient, of so many bytes.
-func (l *load) total(k, bytes int) (*device.Buffer, error) {
-	if l.alone {
-		return l.out.Retain(), nil
-	}
-	mem, err := l.out.Host()
-	if err != nil {
-		return nil, err
-	}
-	whole := l.out.Retain()
-	return device.Foreign(mem[l.at[k]:l.at[k]+bytes], nil, func() { _ = whole.Release() }), nil // ours
-}
-
-func (l *load) letGo() {
-	dropAll([]*device.Buffer{l.in, l.out})
-	l.in, l.out = nil, nil
-}
-
-// dropAll gives back a reference to each, but for nil ones.
-func dropAll(bufs []*device.Buffer) {
-	for _, b := range bufs {
-		if b != nil {
-			_ = b.Release() // ours
-		}
-	}
 }
 
 // order is the parameters that were used, as they came on rank 0. Those that did not come there are

@@ -12,7 +12,9 @@
 // A large gradient is summed as it lies, without a copy. Small ones are packed into buckets. They
 // leave while the backward goes on, in one order on all ranks: that in which rank 0's came. The
 // last bucket also tells how many rows each rank had, and which parameters it used. So rows may
-// differ in number, also from step to step, and be none, without another message.
+// differ in number, also from step to step, and be none, without another message. What a rank has
+// brought is given back when its sum is there. Sparse gradients travel as rows; [Wire] and
+// [LowRank] have dense ones travel in fewer bytes.
 //
 // What is expected is what was used in the step before. A parameter that no rank used then is not
 // sent; one that is used all the same follows at the end of the backward, as all do in the first

@@ -1,11 +1,17 @@
 package parallel_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/parallel"
@@ -31,4 +37,48 @@ func TestOnEveryLaneRanksTogetherLoseWhatOneProcessDoes(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestOnOneHostLargeGradientsAreUnderWayTogether(t *testing.T) {
+	w := grouped(t, rpctest.WorldWith(t, rpctest.Net(), 2, func(_ int, cfg *rpc.Config) {
+		cfg.Network, cfg.Listen, cfg.Lanes, cfg.Token = nil, "", []string{transport.LaneLocal}, secrettest.Token("job")
+	}))
+	if w.gs[0].Members()[1].Lane != transport.LaneLocal {
+		return // nothing is shared where there are no segments
+	}
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	both := func() bool { // two large ones of rank 0 wait for rank 1
+		n := 0
+		for _, e := range w.gs[0].Trace() {
+			if strings.HasPrefix(e.Call, "AllReduce") && e.State != "done" && e.Bytes >= 1<<20 {
+				n++
+			}
+		}
+		return n == 2
+	}
+	w.each(func(r int) error {
+		ps := params(1<<18, 1<<18, 1<<18)
+		replicas, err := parallel.Replicate(t.Context(), w.gs[r], ps, parallel.Config{Bucket: 1 << 10})
+		if err != nil {
+			return err
+		}
+		for step := range 3 {
+			if _, err := ps[2].OnAccumulated(func(_, _ *autodiff.Tensor) error { // it comes first
+				for r == 1 && step == 2 && !both() {
+					if c.Err() != nil {
+						return errors.New("one at a time")
+					}
+					runtime.Gosched()
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+			if _, err := replicas.Backward(t.Context(), weighted(1, ps...), 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

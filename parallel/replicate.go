@@ -19,6 +19,8 @@ var (
 	ErrParameters = peers.ErrParameters
 	// ErrRows: a number of rows that cannot be, or no rows on any rank.
 	ErrRows = errors.New("bad number of rows")
+	// ErrConfig: a Config that cannot be.
+	ErrConfig = errors.New("bad configuration")
 	// ErrFailed: a rank could not do its part; see [FailureError].
 	ErrFailed = peers.ErrFailed
 	// ErrNotFinite: a gradient is NaN or infinite; see [NotFiniteError].
@@ -34,6 +36,31 @@ type Config struct {
 	Check bool
 	// Names are of the parameters, for errors. Without them parameters are told apart by number.
 	Names []string
+	// Wire is how gradients of float32 travel; Exact if 0. A first step is always exact.
+	Wire Wire
+	// LowRank has large matrices travel as two thin ones.
+	LowRank LowRank
+}
+
+// violations are all that is wrong with the configuration.
+func (c Config) violations() error {
+	var errs []error
+	bad := func(format string, v ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, v...)...))
+	}
+	if c.Bucket < 0 {
+		bad("Bucket %d; expected a number of bytes", c.Bucket)
+	}
+	if most := device.Capacity(); int64(c.Bucket) > most {
+		bad("Bucket of %d bytes; this machine has %d: %w", c.Bucket, most, device.ErrMemory)
+	}
+	if c.Wire > Int8 {
+		bad("Wire %d; expected Exact, BFloat16 or Int8", c.Wire)
+	}
+	if c.LowRank.Rank < 0 || c.LowRank.Rank > mostRank {
+		bad("LowRank.Rank %d; expected 0 to %d", c.LowRank.Rank, mostRank)
+	}
+	return errors.Join(errs...)
 }
 
 // defaultBucket is for what is large enough to be worth a message of its own.
@@ -43,19 +70,23 @@ const defaultBucket = 1 << 20
 // all members, in the same order, by one goroutine at a time.
 type Replicas struct {
 	g       *collective.Group
-	check   bool
-	limit   int // Config.Bucket
+	config  Config
+	limit   int // Config.Bucket, or its default
 	params  []*autodiff.Tensor
 	names   []string
 	devices []device.Device
 	of      map[*autodiff.Tensor]int // where params has them
 
 	mu       sync.Mutex
-	total    float64          // rows that weights are for: those of the step before, on all ranks
-	expected []int            // parameters that were used in the step before, as they came
-	buckets  []bucket         // of the expected ones; the last one has the header
-	kept     []*device.Buffer // gradients that were accumulated; a reference each, or nil
+	steps    uint64             // that have gone well
+	total    float64            // rows that weights are for: those of the step before, on all ranks
+	expected []int              // parameters that were used in the step before, as they came
+	rowsOnly []bool             // of which parameters only rows came in the step before
+	buckets  []bucket           // of the expected ones; the last one has the header
+	kept     []*autodiff.Tensor // gradients that were accumulated, for nobody to free but this; or nil
 	keptRows int
+	narrows  map[int]*collective.Narrow // of parameters that travel alone in fewer bits
+	lows     map[int]*factors           // of parameters that travel as thin matrices
 }
 
 // Replicate gives all members of the group the values that the parameters have on rank 0. All call
@@ -63,8 +94,9 @@ type Replicas struct {
 // DifferenceError. Where it fails no value has changed.
 func Replicate(c context.Context, g *collective.Group, params []*autodiff.Tensor, config Config) (*Replicas, error) {
 	r := &Replicas{
-		g: g, check: config.Check, limit: config.Bucket, params: params, names: config.Names,
-		of: map[*autodiff.Tensor]int{}, total: 1, kept: make([]*device.Buffer, len(params)), devices: make([]device.Device, len(params)),
+		g: g, config: config, limit: config.Bucket, params: params, names: config.Names,
+		of: map[*autodiff.Tensor]int{}, total: 1, kept: make([]*autodiff.Tensor, len(params)), devices: make([]device.Device, len(params)),
+		rowsOnly: make([]bool, len(params)), narrows: map[int]*collective.Narrow{}, lows: map[int]*factors{},
 	}
 	if r.limit <= 0 {
 		r.limit = defaultBucket
@@ -75,12 +107,15 @@ func Replicate(c context.Context, g *collective.Group, params []*autodiff.Tensor
 	if err := r.spread(c); err != nil {
 		return nil, fmt.Errorf("parallel: Replicate: %w", err)
 	}
-	r.buckets = r.layout(nil, true)
+	r.buckets = r.layout(nil, r.rowsOnly, true)
 	return r, nil
 }
 
 // inspect checks what this rank brings.
 func (r *Replicas) inspect() error {
+	if err := r.config.violations(); err != nil {
+		return err
+	}
 	if len(r.names) == 0 {
 		for i := range r.params {
 			r.names = append(r.names, strconv.Itoa(i))
@@ -109,7 +144,7 @@ func (r *Replicas) inspect() error {
 
 // compare fails on all ranks where parameters differ between any.
 func (r *Replicas) compare(c context.Context, own error) error {
-	offer := peers.Offer{List: make([]string, len(r.params)), Config: fmt.Sprint(r.limit, r.check), Err: own}
+	offer := peers.Offer{List: make([]string, len(r.params)), Config: fmt.Sprintf("%d %t %d %+v", r.limit, r.config.Check, r.config.Wire, r.config.LowRank), Err: own}
 	for i, p := range r.params {
 		if own == nil {
 			offer.List[i] = fmt.Sprintf("%s: %v", r.names[i], p.Type())
@@ -117,13 +152,6 @@ func (r *Replicas) compare(c context.Context, own error) error {
 	}
 	return peers.Compare(c, r.g, offer)
 }
-
-// DifferenceError says in which parameter a rank differs from rank 0.
-type DifferenceError = peers.DifferenceError
-
-// FailureError says which rank was the first that failed, and why. It wraps what has failed on this
-// rank, if anything has.
-type FailureError = peers.FailureError
 
 // spread gives all ranks the values of rank 0.
 func (r *Replicas) spread(c context.Context) error {

@@ -5,10 +5,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel/internal/peers"
+	"github.com/weft-project/weft/transport"
 )
 
 // step is one Backward.
@@ -16,10 +19,11 @@ type step struct {
 	*Replicas
 	loads []*load // the last one has the header
 	spots map[int]spot
-	own   []*device.Buffer // gradients that no bucket expects; a reference each
-	used  []float32        // 1 for each parameter that was used here
-	came  []float32        // on rank 0: the place of each in the order in which they came
-	count float32          // how many came
+	own   []*autodiff.Tensor // gradients that no bucket expects, for nobody to free but this
+	used  []float32          // 1 for each parameter that was used here
+	came  []float32          // on rank 0: the place of each in the order in which they came
+	some  []float32          // 1 for each of which only rows came
+	count float32            // how many came
 }
 
 // spot is where a parameter's gradient goes.
@@ -30,8 +34,11 @@ type spot struct {
 
 func newStep(r *Replicas) *step {
 	n := len(r.params)
-	s := &step{Replicas: r, spots: map[int]spot{}, own: make([]*device.Buffer, n), used: make([]float32, n), came: make([]float32, n)}
-	s.addLoads(r.buckets)
+	s := &step{Replicas: r, own: make([]*autodiff.Tensor, n), used: make([]float32, n), came: make([]float32, n), some: make([]float32, n)}
+	if r.g.Size() > 1 {
+		s.spots = map[int]spot{}
+		s.addLoads(r.buckets)
+	}
 	return s
 }
 
@@ -45,23 +52,77 @@ func (s *step) addLoads(buckets []bucket) {
 	}
 }
 
-// got has a gradient of this rank's backward. Its bucket leaves as it is full.
+// alone is a step of a group of one: nothing travels, and nothing is copied.
+func (s *step) alone(c context.Context, rows int, failed error, owner *autodiff.Arena) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
+	total := float64(s.keptRows + rows)
+	if failed = s.deliverKept(failed); failed != nil {
+		return nil, s.whoFailed(c, failed)
+	}
+	if total == 0 {
+		return nil, fmt.Errorf("%w: no rank has any", ErrRows)
+	}
+	grads := map[*autodiff.Tensor]*autodiff.Tensor{}
+	for i, own := range s.own {
+		if own == nil {
+			continue
+		}
+		grad, err := given(own, s.total/total, owner)
+		if err != nil {
+			return nil, err
+		}
+		grads[s.params[i]] = grad
+	}
+	s.Replicas.total = total
+	return grads, nil
+}
+
+// given is a gradient times a factor, for an owner.
+func given(own *autodiff.Tensor, factor float64, owner *autodiff.Arena) (*autodiff.Tensor, error) {
+	if own.IsSparse() {
+		if factor != 1 { // sums are multiplied, and not what they are made of
+			if one := own.Coalesce(); one != own {
+				defer autodiff.Release(one)
+				own = one
+			}
+		}
+		ids, values, _ := own.Rows()
+		defer autodiff.Release(ids, values)
+		grad := autodiff.Sparse(own.Type().Shape[0], wrapped(ids, owner), scaled(wrapped(values, owner), factor))
+		return grad, grad.Err()
+	}
+	grad := scaled(wrapped(own, owner), factor)
+	return grad, grad.Err()
+}
+
+// wrapped is a transient's value for an owner.
+func wrapped(t *autodiff.Tensor, owner *autodiff.Arena) *autodiff.Tensor {
+	b, err := t.Acquire()
+	if err != nil {
+		return autodiff.Failed(err)
+	}
+	return autodiff.Wrap(t.Type(), b, owner)
+}
+
+// got takes over a gradient of this rank's backward. Its bucket leaves as it is full.
 func (s *step) got(i int, grad *autodiff.Tensor) error {
-	b, err := s.plusKept(i, grad)
+	sum, err := s.plusKept(i, grad)
 	if err != nil {
 		return err
 	}
-	return s.deliver(i, b)
+	return s.deliver(i, sum)
 }
 
 // deliver takes over a gradient.
-func (s *step) deliver(i int, grad *device.Buffer) error {
-	if s.check && !finite(grad, s.params[i].Dtype()) {
-		_ = grad.Release() // ours
+func (s *step) deliver(i int, grad *autodiff.Tensor) error {
+	if s.config.Check && !finite(grad) {
+		autodiff.Release(grad)
 		return peers.NotFinite(s.g, s.names[i])
 	}
 	s.count++
 	s.used[i] = 1
+	if grad.IsSparse() {
+		s.some[i] = 1
+	}
 	if s.g.Rank() == 0 {
 		s.came[i] = s.count
 	}
@@ -77,13 +138,20 @@ func (s *step) deliver(i int, grad *device.Buffer) error {
 	return nil
 }
 
-// sendRest has everything leave that has not: zeros where nothing came, and the header.
-func (s *step) sendRest(rows int, failed error) error {
-	for i, b := range s.kept {
-		if b != nil && s.used[i] == 0 && failed == nil {
-			failed = s.deliver(i, b.Retain())
+// deliverKept brings what was accumulated of parameters that the last rows did not use.
+func (s *step) deliverKept(failed error) error {
+	for i, sum := range s.kept {
+		if sum != nil && s.used[i] == 0 && failed == nil {
+			s.kept[i] = nil
+			failed = s.deliver(i, sum)
 		}
 	}
+	return failed
+}
+
+// sendRest has everything leave that has not: zeros where nothing came, and the header.
+func (s *step) sendRest(rows int, failed error) error {
+	failed = s.deliverKept(failed)
 	for _, l := range s.loads {
 		if l.header {
 			l.err = cmp.Or(l.err, s.tell(l, rows, failed))
@@ -106,7 +174,7 @@ func (s *step) tell(l *load, rows int, failed error) error {
 	if failed != nil {
 		header[headerRows], header[headerFailed] = 0, 1
 	}
-	copy(header[headerFixed:], slices.Concat(s.used, s.came))
+	copy(header[headerFixed:], slices.Concat(s.used, s.came, s.some))
 	return nil
 }
 
@@ -121,31 +189,94 @@ func (s *step) collect(c context.Context, failed error, owner *autodiff.Arena) (
 	if err != nil {
 		return nil, err
 	}
-	header, n := device.As[float32](mem), len(s.params)
-	total := float64(header[headerRows])
-	now := order(header[headerFixed:headerFixed+n], header[headerFixed+n:headerFixed+2*n])
+	told := read(device.As[float32](mem), len(s.params))
+	now := order(told.used, told.came)
 	switch {
-	case header[headerFailed] > 0:
-		return nil, cmp.Or(peers.Outcome(c, s.g, failed), ErrFailed)
-	case total == 0:
+	case told.failed > 0:
+		return nil, s.whoFailed(c, failed)
+	case told.rows == 0:
 		return nil, fmt.Errorf("%w: no rank has any", ErrRows)
 	}
-	if err := s.follow(c, now); err != nil {
+	if err := s.follow(c, now, told.rowsOnly()); err != nil {
 		return nil, err
 	}
-	grads, err := s.gradients(now, s.total/total, owner)
-	if !slices.Equal(slices.Sorted(slices.Values(now)), slices.Sorted(slices.Values(s.expected))) {
-		s.expected, s.buckets = now, s.layout(now, true)
+	grads, err := s.gradients(now, s.total/told.rows, owner)
+	if err != nil {
+		return nil, err
 	}
-	s.Replicas.total = total
-	return grads, err
+	s.learn(now, told)
+	return grads, nil
+}
+
+// learn has the next step expect what this one was.
+func (s *step) learn(now []int, told telling) {
+	r, rowsOnly := s.Replicas, told.rowsOnly()
+	r.steps++
+	if ratio := r.total / told.rows; ratio < 0.5 || ratio > 2 { // what rounding has taken is of gradients of another size
+		r.forget()
+	}
+	r.total = told.rows
+	same := slices.Equal(slices.Sorted(slices.Values(now)), slices.Sorted(slices.Values(r.expected))) && slices.Equal(rowsOnly, r.rowsOnly)
+	if !same || r.steps == r.config.LowRank.From {
+		r.expected, r.rowsOnly = now, rowsOnly
+		r.buckets = r.layout(now, rowsOnly, true)
+	}
+}
+
+// mostTogether bounds how many buckets are under way at once.
+const mostTogether = 4
+
+// room is how large buckets may be together that are under way: a step needs as much memory for sums
+// as the largest of them, or two of Config.Bucket. Where all members are on one host each makes only
+// its piece of a sum, and the others' are mapped.
+func (s *step) room(loads []*load) int {
+	room := 2 * s.limit
+	for _, l := range loads {
+		room = max(room, l.bytes)
+	}
+	for _, m := range s.g.Members() {
+		if m.Rank != s.g.Rank() && m.Lane != transport.LaneLocal {
+			return room
+		}
+	}
+	return room * s.g.Size()
+}
+
+// travel exchanges loads as they become ready, in their order. Several are under way at once, so
+// that a network does not lie idle between them, as long as there is room for their sums. Each is
+// numbered apart, and none begins before all those in front of it have: so ranks differ only in how
+// far they are, and no two wait for each other.
+func (s *step) travel(c context.Context, loads []*load) {
+	room := s.room(loads)
+	ended := make(chan int, len(loads))
+	count, bytes := 0, 0
+	for k, l := range loads {
+		<-l.ready
+		for count > 0 && (count == mostTogether || bytes+l.bytes > room) {
+			bytes -= <-ended
+			count--
+		}
+		own := collective.Subscope(c, "bucket "+strconv.Itoa(k))
+		if count++; count == 1 && k == len(loads)-1 { // nothing is beside it
+			l.exchange(own, s.g)
+			return
+		}
+		bytes += l.bytes
+		go func() {
+			l.exchange(own, s.g)
+			ended <- l.bytes
+		}()
+	}
+	for range count {
+		<-ended
+	}
 }
 
 // follow sends the gradients that no bucket expected, and that some rank has.
-func (s *step) follow(c context.Context, now []int) (err error) {
+func (s *step) follow(c context.Context, now []int, rowsOnly []bool) (err error) {
 	more := slices.DeleteFunc(slices.Clone(now), func(i int) bool { _, expected := s.spots[i]; return expected })
 	first := len(s.loads)
-	s.addLoads(s.layout(more, false))
+	s.addLoads(s.layout(more, rowsOnly, false))
 	for _, l := range s.loads[first:] {
 		for k, i := range l.params {
 			if s.own[i] != nil {
@@ -153,7 +284,10 @@ func (s *step) follow(c context.Context, now []int) (err error) {
 				s.own[i] = nil
 			}
 		}
-		l.exchange(c, s.g)
+		close(l.ready)
+	}
+	s.travel(collective.Subscope(c, "more"), s.loads[first:])
+	for _, l := range s.loads[first:] {
 		err = cmp.Or(err, l.err)
 	}
 	return err
@@ -163,20 +297,11 @@ func (s *step) follow(c context.Context, now []int) (err error) {
 func (s *step) gradients(params []int, factor float64, owner *autodiff.Arena) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	grads := map[*autodiff.Tensor]*autodiff.Tensor{}
 	for _, i := range params {
-		at, t := s.spots[i], s.params[i].Type()
-		b, err := at.load.total(at.k, t.Bytes())
+		grad, err := s.gradient(i, factor, owner)
+		if err == nil {
+			err = grad.Err()
+		}
 		if err != nil {
-			return nil, err
-		}
-		elsewhere := b.Device() != s.devices[i]
-		grad := autodiff.Wrap(t, b, owner)
-		if elsewhere {
-			grad = autodiff.To(grad, s.devices[i])
-		}
-		if factor != 1 {
-			grad = autodiff.Scale(grad, factor)
-		}
-		if err := grad.Err(); err != nil {
 			return nil, err
 		}
 		grads[s.params[i]] = grad
@@ -184,25 +309,30 @@ func (s *step) gradients(params []int, factor float64, owner *autodiff.Arena) (m
 	return grads, nil
 }
 
+// gradient is the sum of a parameter's gradients, times a factor.
+func (s *step) gradient(i int, factor float64, owner *autodiff.Arena) (*autodiff.Tensor, error) {
+	at, t := s.spots[i], s.params[i].Type()
+	if at.load.sparse {
+		return at.load.sum.tensor(s.params[i], s.devices[i], factor, owner), nil
+	}
+	b, err := at.load.total(at.k, t.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	elsewhere := b.Device() != s.devices[i]
+	grad := autodiff.Wrap(t, b, owner)
+	if elsewhere {
+		grad = autodiff.To(grad, s.devices[i])
+	}
+	if factor != 1 {
+		grad = autodiff.Scale(grad, factor)
+	}
+	return grad, nil
+}
+
 func (s *step) letGo() {
-	dropAll(s.own)
+	autodiff.Release(s.own...)
 	for _, l := range s.loads {
 		l.letGo()
 	}
-}
-
-// NotFiniteError names a gradient that is NaN or infinite, and the first rank that has one. It is
-// the same on all ranks.
-type NotFiniteError = peers.NotFiniteError
-
-// finite says whether all elements are numbers.
-func finite(b *device.Buffer, d device.Dtype) bool {
-	raw, err := b.Host()
-	if err != nil {
-		raw = make([]byte, b.Len())
-		if b.Device().Download(raw, b, 0) != nil {
-			return false
-		}
-	}
-	return peers.Finite(raw[:b.Len()], d)
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -156,4 +158,62 @@ func TestWhatRankZeroHasLeavesFirst(t *testing.T) {
 		}
 	}
 	require.Equal(t, []int{800, 1200, 800, 1200}, left)
+}
+
+func TestBucketsAreUnderWayTogetherUpToTheLargestOrTwo(t *testing.T) {
+	for _, k := range []struct {
+		lens    []int // of parameters, in elements; the last one's gradient comes first
+		pending int
+	}{
+		{[]int{1024, 1024, 1024, 1024, 1024}, 2},
+		{[]int{8192, 1024, 1024, 1024, 1024, 1024, 1024}, 4},
+		{[]int{1024, 1024, 8192}, 1},
+		{[]int{8192, 6144, 1024, 1024, 1024}, 3}, // the second one has no room beside the others
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2)
+			come, pending := make(chan struct{}), 0
+			var hold atomic.Bool
+			w.each(func(r int) error {
+				ps := params(k.lens...)
+				replicas, err := parallel.Replicate(t.Context(), w.gs[r], ps, parallel.Config{Bucket: 4096})
+				if err != nil {
+					return err
+				}
+				if _, err := ps[len(ps)-1].OnAccumulated(func(_, _ *autodiff.Tensor) error {
+					if r == 1 && hold.Load() {
+						<-come
+					}
+					return nil
+				}); err != nil {
+					return err
+				}
+				for range 2 {
+					if _, err := replicas.Backward(t.Context(), weighted(1, ps...), 1); err != nil {
+						return err
+					}
+				}
+				if err := w.gs[r].Barrier(t.Context()); err != nil {
+					return err
+				}
+				if r == 0 { // rank 1 begins when all that rank 0 can begin is under way
+					hold.Store(true)
+					time.AfterFunc(time.Second, func() {
+						for _, e := range w.gs[0].Trace() {
+							if strings.HasPrefix(e.Call, "AllReduce") && e.State != "done" {
+								pending++
+							}
+						}
+						close(come)
+					})
+				} else {
+					time.Sleep(time.Millisecond)
+				}
+				_, err = replicas.Backward(t.Context(), weighted(1, ps...), 1)
+				return err
+			})
+			require.Equal(t, k.pending, pending, "%v", k.lens)
+			w.each(func(r int) error { return w.gs[r].Barrier(t.Context()) })
+		})
+	}
 }

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"testing"
@@ -155,4 +156,35 @@ func wrongRunning() *BatchNorm {
 func evaluating[L Layer](l L) L {
 	Eval(l)
 	return l
+}
+
+func TestABatchNormWithTotalsOfItsOwnBatchIsOneWithout(t *testing.T) {
+	for _, shape := range [][]int{{5, 3}, {4, 3, 2, 2}} {
+		src := rng(11)
+		x := Normal(src, device.Float64, 2, 3, shape...).RequireGrad()
+		norm := func(total func(*autodiff.Tensor) *autodiff.Tensor) *BatchNorm {
+			src := rng(12)
+			return &BatchNorm{Gamma: double(src, 3), Beta: double(src, 3), RunningMean: Zeros(device.Float64, 3), RunningVar: Ones(device.Float64, 3), Total: total}
+		}
+		run := func(l *BatchNorm) (all [][]float64) {
+			y := l.Forward(x)
+			g, err := autodiff.Backward(autodiff.Sum(autodiff.Mul(y, autodiff.Mul(y, y))))
+			require.NoError(t, err)
+			return [][]float64{read(t, y), read(t, l.RunningMean), read(t, l.RunningVar), read(t, g.Of(x)), read(t, g.Of(l.Gamma)), read(t, g.Of(l.Beta))}
+		}
+		calls := 0
+		want, got := run(norm(nil)), run(norm(func(sum *autodiff.Tensor) *autodiff.Tensor { calls++; return sum }))
+		require.Equal(t, 2, calls)
+		for i := range want {
+			require.InDeltaSlice(t, want[i], got[i], 1e-9)
+		}
+		evaluating(norm(func(*autodiff.Tensor) *autodiff.Tensor { panic("evaluation asks nobody") })).Forward(x)
+	}
+	l := NewBatchNorm(3)
+	l.Total = func(sum *autodiff.Tensor) *autodiff.Tensor { return sum }
+	require.ErrorContains(t, l.Forward(autodiff.New([]float32{1, 2, 3})).Err(), "no channels")
+	require.ErrorContains(t, l.Forward(autodiff.New([]float32{1, 2, 3}, 1, 3)).Err(), "two or more")
+	bad := errors.New("the others are gone")
+	l.Total = func(*autodiff.Tensor) *autodiff.Tensor { return autodiff.Failed(bad) }
+	require.ErrorIs(t, l.Forward(autodiff.New([]float32{1, 2, 3, 4, 5, 6}, 2, 3)).Err(), bad)
 }

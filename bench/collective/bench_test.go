@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -132,7 +134,14 @@ func measure(b *testing.B, op string, sizes ...int) {
 						b.ResetTimer()
 						took, processor, err := run(g, o)
 						require.NoError(b, err)
-						b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/op") // without what prepares it
+						var all time.Duration
+						for _, one := range took {
+							all += one
+						}
+						slices.Sort(took)
+						b.ReportMetric(float64(all.Nanoseconds())/float64(b.N), "ns/op") // without what prepares it
+						b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns/op")
+						b.ReportMetric(float64(took[len(took)/10].Nanoseconds()), "p10-ns/op")
 						b.ReportMetric(float64(processor.Microseconds())/float64(b.N), "cpu-µs/op")
 					})
 				}

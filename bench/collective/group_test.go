@@ -104,24 +104,27 @@ func leave(w *rpc.Worker) error {
 	return w.Leave(c)
 }
 
-// run does what is ordered, and gives the time that it took, and the processor time of all members.
-func run(g *collective.Group, o order) (took, processors time.Duration, err error) {
+// run does what is ordered, and gives the time that each of it took here, and the processor time of
+// all members.
+func run(g *collective.Group, o order) (took []time.Duration, processors time.Duration, err error) {
 	do := operations[o.Op](g, o.Bytes)
 	for range 2 { // to warm up
 		if err := do(context.Background()); err != nil {
-			return 0, 0, err
+			return nil, 0, err
 		}
 	}
 	if err := g.Barrier(context.Background()); err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
-	before, began := processor(), time.Now()
+	took = make([]time.Duration, 0, o.Times)
+	before := processor()
 	for range o.Times {
+		began := time.Now()
 		if err := do(context.Background()); err != nil {
-			return 0, 0, err
+			return nil, 0, err
 		}
+		took = append(took, time.Since(began))
 	}
-	took = time.Since(began)
 	spent := []int64{int64(processor() - before)}
 	err = collective.AllReduce(context.Background(), g, spent, collective.Sum)
 	return took, time.Duration(spent[0]), err

@@ -7,6 +7,7 @@
 //	weft run --nproc-per-node 3 pipeline      # three processes, as on three machines
 //	pipeline                                  # the same: it starts its workers itself
 //	pipeline --workers 1                      # the same model in one process
+//	pipeline --replicas 2                     # two pipelines of three, for batches twice as large
 //	pipeline --device cuda                    # on GPUs: all workers on one, where there is no more
 package main
 
@@ -29,6 +30,7 @@ import (
 // settings are the command line.
 type settings struct {
 	workers     int
+	replicas    int
 	data        string
 	blocks      []int
 	width       int
@@ -49,7 +51,8 @@ type settings struct {
 	json        bool
 	plot        string
 
-	on string // what the device is, once it is open
+	on       string // what the device is, once it is open
+	pipeline int    // which of them this process drives
 }
 
 func main() {
@@ -92,7 +95,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	s := settings{blocks: []int{1, 3, 0}}
 	f := flag.NewFlagSet("pipeline", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.IntVar(&s.workers, "workers", 0, "worker processes: one per stage, or 1 for all of it; default: one per stage")
+	f.IntVar(&s.workers, "workers", 0, "worker processes: one per stage and pipeline, or 1 for all of it; default: one per stage and pipeline")
+	f.IntVar(&s.replicas, "replicas", 1, "pipelines that train one model, each on micro-batches of its own")
 	f.Func("blocks", "transformer blocks in each stage, separated by commas; the first has the embedding too, the last the head (default 1,3,0)", func(text string) (err error) {
 		s.blocks, err = numbers(text)
 		return err
@@ -103,7 +107,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.IntVar(&s.context, "context", 64, "tokens that the model sees at once")
 	f.IntVar(&s.vocab, "vocab", 512, "pieces of text that are tokens; the bytes of the text at least")
 	f.IntVar(&s.steps, "steps", 500, "steps to train")
-	f.IntVar(&s.micros, "micro", 8, "micro-batches in a step")
+	f.IntVar(&s.micros, "micro", 8, "micro-batches in a step of each pipeline")
 	f.IntVar(&s.rows, "rows", 4, "windows of text in a micro-batch")
 	f.IntVar(&s.inFlight, "in-flight", 0, "micro-batches under way at a time; default: twice as many as stages, so that none waits for the wire")
 	f.Float64Var(&s.lr, "lr", 3e-3, "highest learning rate of AdamW; it rises for a tenth of the steps and falls after")
@@ -154,7 +158,7 @@ func (s *settings) check(rest []string) error {
 		name           string
 		v, least, most int
 	}{
-		{"width", s.width, 1, 1 << 14}, {"heads", s.heads, 1, 1 << 10}, {"context", s.context, 1, 1 << 12}, {"vocab", s.vocab, 1, 1 << 14},
+		{"replicas", s.replicas, 1, 1 << 6}, {"width", s.width, 1, 1 << 14}, {"heads", s.heads, 1, 1 << 10}, {"context", s.context, 1, 1 << 12}, {"vocab", s.vocab, 1, 1 << 14},
 		{"steps", s.steps, 1, 1 << 24}, {"micro", s.micros, 1, 1 << 12}, {"rows", s.rows, 1, 1 << 12}, {"in-flight", s.inFlight, 1, 1 << 12},
 		{"measure", s.rounds, 0, 1 << 16}, {"sample", s.sample, 0, 1 << 20},
 	} {
@@ -188,7 +192,7 @@ func (s *settings) chooseWorkers() error {
 	size, launched := os.LookupEnv("WORLD_SIZE")
 	if os.Getenv("RANK") == "" || !launched {
 		if s.workers == 0 {
-			s.workers = len(s.blocks)
+			s.workers = len(s.blocks) * s.replicas
 		}
 	} else {
 		started, err := strconv.Atoi(size)
@@ -200,8 +204,9 @@ func (s *settings) chooseWorkers() error {
 		}
 		s.workers = started
 	}
-	if s.workers != 1 && s.workers != len(s.blocks) {
-		return fmt.Errorf("%d workers for %d stages; use one for each stage, or 1, or share the blocks out otherwise with --blocks", s.workers, len(s.blocks))
+	if s.workers != 1 && s.workers != len(s.blocks)*s.replicas {
+		return fmt.Errorf("%d workers for %d stages; use one for each stage of each pipeline, or 1, or share the blocks out otherwise with --blocks",
+			s.workers, len(s.blocks)*s.replicas)
 	}
 	return nil
 }

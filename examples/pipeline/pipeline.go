@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/weft-project/weft/autodiff"
@@ -87,40 +88,22 @@ func (m *whole) values(_ context.Context, ids, labels *autodiff.Tensor) ([]float
 	return autodiff.Values[float32](m.forward(ids, labels))
 }
 
-// pipeline is the model with stage i on worker i. Worker 0 has the first stage and drives.
+// pipeline is the model with stage i on worker i. Worker 0 has the first stage and drives. A second
+// pipeline is on the workers after these, and so on.
 type pipeline struct {
 	w        *rpc.Worker
 	first    *stage
 	others   []rpc.RRef[*stage] // from the second on
-	opt      *optim.Distributed
-	inFlight int // micro-batches that have gone forward and not yet come back
+	opt      *optim.Distributed // nil where stages have optimizers of their own: see team
+	inFlight int                // micro-batches that have gone forward and not yet come back
 }
 
-// newPipeline makes the stages on the workers, from the last to the first, as each knows the one
-// that follows.
+// newPipeline makes the only pipeline.
 func newPipeline(c context.Context, w *rpc.Worker, s sizes, lr float64, schedule optim.Schedule, inFlight int) (*pipeline, error) {
 	c = w.Context(c)
-	p := &pipeline{w: w, others: make([]rpc.RRef[*stage], len(s.Blocks)-1), inFlight: inFlight}
-	var next rpc.RRef[*stage]
-	params := make([][]optim.Param, len(s.Blocks))
-	for i := len(p.others); i > 0; i-- {
-		at := makeStage.Remote(c, w.Workers()[i].Name, plan{s, i, next})
-		var err error
-		if params[i], err = stageParams.Call(c, at, struct{}{}); err != nil {
-			return nil, err
-		}
-		p.others[i-1], next = at, at
-	}
-	var err error
-	if p.first, err = build(c, plan{s, 0, next}); err != nil {
+	p, all, err := newStages(c, w, plan{Sizes: s}, inFlight)
+	if err != nil {
 		return nil, err
-	}
-	if params[0], err = references(c, p.first, struct{}{}); err != nil {
-		return nil, err
-	}
-	var all []optim.Param
-	for _, ps := range params {
-		all = append(all, ps...)
 	}
 	if p.opt, err = optim.NewDistributed(c, rule(lr), all...); err == nil {
 		p.opt.SetSchedule(schedule)
@@ -129,6 +112,29 @@ func newPipeline(c context.Context, w *rpc.Worker, s sizes, lr float64, schedule
 		ref.Release()
 	}
 	return p, err
+}
+
+// newStages makes the stages on the workers, from the last to the first, as each knows the one that
+// follows. This worker has the first one. It also gives all parameters.
+func newStages(c context.Context, w *rpc.Worker, of plan, inFlight int) (p *pipeline, all []optim.Param, err error) {
+	p = &pipeline{w: w, others: make([]rpc.RRef[*stage], len(of.Sizes.Blocks)-1), inFlight: inFlight}
+	params := make([][]optim.Param, len(of.Sizes.Blocks))
+	for i := len(p.others); i > 0; i-- {
+		of.Index = i
+		at := makeStage.Remote(c, w.Workers()[w.Rank()+i].Name, of)
+		if params[i], err = stageParams.Call(c, at, struct{}{}); err != nil {
+			return nil, nil, err
+		}
+		p.others[i-1], of.Next = at, at
+	}
+	of.Index = 0
+	if p.first, err = build(c, of); err != nil {
+		return nil, nil, err
+	}
+	if params[0], err = references(c, p.first, struct{}{}); err != nil {
+		return nil, nil, err
+	}
+	return p, slices.Concat(params...), nil
 }
 
 // step is one pass. Every micro-batch goes forward through all stages and back again; the gradients
@@ -157,11 +163,17 @@ func (p *pipeline) step(c context.Context, ms []micro) (mean float64, err error)
 		for _, l := range losses {
 			mean += l / float64(len(ms))
 		}
-		_, err := p.opt.StepClipped(c, clip)
+		if p.opt == nil {
+			mean, err = p.stepTogether(c, mean, len(ms))
+			return err
+		}
+		_, err = p.opt.StepClipped(c, clip)
 		return err
 	})
 	under.Wait()
-	p.opt.Advance()
+	if p.opt != nil {
+		p.opt.Advance()
+	}
 	return mean, err
 }
 

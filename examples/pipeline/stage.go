@@ -19,6 +19,7 @@ type stage struct {
 	sizes sizes
 	solo  solo
 	spend func(work) // tests let it take time
+	twin  *twin      // of several pipelines; nil in one
 	// next hands activations to the stage that follows; nil in the last one.
 	next func(c context.Context, in hop) (*autodiff.Tensor, error)
 }
@@ -44,7 +45,7 @@ var (
 )
 
 func functions() []rpc.Function {
-	return append(optim.Functions(), makeStage, stageParams, stageForward, stageBusy, stageAlone)
+	return append(optim.Functions(), makeStage, stageParams, stageForward, stageBusy, stageAlone, stageMean, stageStep)
 }
 
 // plan says which stage to make.
@@ -52,6 +53,7 @@ type plan struct {
 	Sizes sizes
 	Index int
 	Next  rpc.RRef[*stage] // nothing for the last stage
+	Team  team             // that the pipeline is of
 }
 
 func build(c context.Context, p plan) (*stage, error) {
@@ -66,6 +68,11 @@ func build(c context.Context, p plan) (*stage, error) {
 			defer s.desk.done()
 			return place.Settle(s.dev)
 		}); err != nil {
+			return nil, err
+		}
+	}
+	if p.Team.Pipelines > 1 {
+		if s.twin, err = newTwin(c, w, p, l.params()); err != nil {
 			return nil, err
 		}
 	}

@@ -9,10 +9,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/examples/internal/show"
+	"github.com/weft-project/weft/rpc"
 )
 
 // result is what --json prints.
@@ -47,11 +49,13 @@ func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
 	return train(c, s, d, m, stdout)
 }
 
-// trainSplit is one worker of several: worker 0 drives, the others serve their stages until it has
-// finished.
+// trainSplit is one worker of several: the first of each pipeline drives it, the others serve their
+// stages until it has finished.
 func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 	var d *corpus
-	if os.Getenv("RANK") == "0" { // a bad text should not cost anybody a join
+	rank, _ := strconv.Atoi(os.Getenv("RANK")) // Join says what is wrong with it
+	drives := rank%len(s.blocks) == 0
+	if drives { // a bad text should not cost anybody a join
 		if d, err = s.corpus(); err != nil {
 			return err
 		}
@@ -66,17 +70,46 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if w.Rank() == 0 {
-		m, err := newPipeline(c, w, s.sizes(d), s.lr, rates(s.steps), s.inFlight)
-		if err == nil {
-			err = train(c, s, d, m, stdout)
-		}
-		if err != nil {
+	if drives {
+		if err := drive(c, s, d, w, stdout); err != nil {
 			_ = w.Close() // the error says more
 			return err
 		}
 	}
 	return w.Leave(c) // fails where another worker was lost
+}
+
+// drive trains as the first worker of a pipeline. Of several pipelines the first one tells about
+// it.
+func drive(c context.Context, s settings, d *corpus, w *rpc.Worker, stdout io.Writer) error {
+	if s.replicas == 1 {
+		m, err := newPipeline(c, w, s.sizes(d), s.lr, rates(s.steps), s.inFlight)
+		if err != nil {
+			return err
+		}
+		return train(c, s, d, m, stdout)
+	}
+	m, err := newTeam(c, w, s.sizes(d), team{s.replicas, s.lr, s.steps}, s.inFlight)
+	if err != nil {
+		return err
+	}
+	s.rounds, s.pipeline = 0, w.Rank()/len(s.blocks)
+	if s.pipeline > 0 {
+		return steps(c, s, m, s.draw(d), io.Discard, new([]float64))
+	}
+	return train(c, s, d, m, stdout)
+}
+
+// draw gives the micro-batches of a step: those that this process has of all pipelines'.
+func (s settings) draw(d *corpus) func() []micro {
+	src := rand.New(rand.NewPCG(s.seed, 4))
+	return func() []micro {
+		all := batch(src, d.train, s.micros*s.replicas, s.rows, s.context)
+		if s.workers == 1 {
+			return all
+		}
+		return all[s.pipeline*s.micros:][:s.micros]
+	}
 }
 
 // corpus reads the text, and finds out early whether the prompt can be written with its bytes.
@@ -97,7 +130,7 @@ func (s settings) sizes(d *corpus) sizes {
 }
 
 // perStep is the number of tokens in a step.
-func (s settings) perStep() int { return s.micros * s.rows * s.context }
+func (s settings) perStep() int { return s.replicas * s.micros * s.rows * s.context }
 
 // train runs the steps, tests, measures, lets the model write, and shows what was asked for.
 func train(c context.Context, s settings, d *corpus, m language, stdout io.Writer) error {
@@ -108,8 +141,7 @@ func train(c context.Context, s settings, d *corpus, m language, stdout io.Write
 	r := result{Workers: s.workers, Vocabulary: len(d.pieces), Parameters: s.sizes(d).parameters()}
 	fmt.Fprintf(out, "%d tokens to train on, %d to test, of %d kinds; %d parameters in %s, %s\n",
 		len(d.train), len(d.test), r.Vocabulary, r.Parameters, s.where(), s.on)
-	src := rand.New(rand.NewPCG(s.seed, 4))
-	draw := func() []micro { return batch(src, d.train, s.micros, s.rows, s.context) }
+	draw := s.draw(d)
 	began := time.Now()
 	if err := steps(c, s, m, draw, out, &r.Losses); err != nil {
 		return fmt.Errorf("step %d: %w", len(r.Losses)+1, err)
@@ -150,7 +182,11 @@ func (s settings) where() string {
 	if s.workers == 1 {
 		return "one process"
 	}
-	return fmt.Sprintf("%d stages of %v blocks, %d micro-batches to a step", s.workers, s.blocks, s.micros)
+	where := fmt.Sprintf("%d stages of %v blocks, %d micro-batches to a step", len(s.blocks), s.blocks, s.micros)
+	if s.replicas > 1 {
+		where = fmt.Sprintf("%d pipelines of %s", s.replicas, where)
+	}
+	return where
 }
 
 // steps trains.

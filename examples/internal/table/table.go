@@ -3,11 +3,8 @@
 package table
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	_ "embed"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +12,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/parallel/loader"
 )
 
 // builtin are 1,797 handwritten digits of 8×8 grey values from 0 to 16: Optical Recognition of
@@ -27,25 +24,8 @@ import (
 //go:embed data/digits.csv.gz
 var builtin []byte
 
-// ErrData wraps everything that is wrong with a data file.
-var ErrData = errors.New("bad data")
-
-// DataError says where in which file.
-type DataError struct {
-	File string
-	Line int // 0: the file as a whole
-	Err  error
-}
-
-func (e *DataError) Error() string {
-	if e.Line == 0 {
-		return fmt.Sprintf("%s: %v: %v", e.File, ErrData, e.Err)
-	}
-	return fmt.Sprintf("%s:%d: %v: %v", e.File, e.Line, ErrData, e.Err)
-}
-
-// Unwrap lets errors.Is find ErrData and the cause.
-func (e *DataError) Unwrap() []error { return []error{ErrData, e.Err} }
+// ErrData wraps everything that is wrong with a data file; a FileError says where.
+var ErrData = loader.ErrData
 
 // Part is examples: rows of features and their classes.
 type Part struct {
@@ -62,9 +42,6 @@ type Data struct {
 // testShare of the rows is for the test.
 const testShare = 0.2
 
-// maxValues bounds a data file.
-const maxValues = 1 << 27
-
 // Load reads a file, or the built-in digits, and splits it as the seed says.
 func Load(file string, seed uint64) (*Data, error) {
 	var raw io.Reader = bytes.NewReader(builtin)
@@ -73,7 +50,7 @@ func Load(file string, seed uint64) (*Data, error) {
 	} else {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, &DataError{File: file, Err: err}
+			return nil, &loader.FileError{File: file, Err: err}
 		}
 		defer f.Close() //nolint:errcheck // it was only read
 		raw = f
@@ -85,70 +62,34 @@ func Load(file string, seed uint64) (*Data, error) {
 	return split(file, rows, seed)
 }
 
-// read parses the table. A first line without any number is a heading.
+// read parses the table.
 func read(file string, raw io.Reader) ([][]float64, error) {
-	in := bufio.NewReader(raw)
-	var text io.Reader = in
-	if magic, err := in.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, &DataError{File: file, Err: err}
-		}
-		text = z
+	t, err := loader.ReadCSV(file, raw)
+	if err != nil {
+		return nil, err
 	}
-	table := csv.NewReader(text)
-	table.ReuseRecord, table.TrimLeadingSpace, table.Comment = true, true, '#'
-	var rows [][]float64
-	values, line := 0, 0
-	for first := true; ; first = false {
-		record, err := table.Read()
-		if errors.Is(err, io.EOF) {
-			return rows, nil
+	rows := make([][]float64, t.Len())
+	for i := range rows {
+		row, err := t.At(i)
+		if err == nil {
+			err = checkRow(row)
 		}
 		if err != nil {
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				err = fmt.Errorf("the file is truncated after this line: %w", err)
-			}
-			if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-				line = bad.Line
-			}
-			return nil, &DataError{File: file, Line: line, Err: err}
+			return nil, &loader.FileError{File: file, Line: t.Line(i), Err: err}
 		}
-		line, _ = table.FieldPos(0)
-		row, numbers, err := parseRow(record)
-		if first && numbers == 0 && len(record) > 1 {
-			continue
-		}
-		if values += len(record); err == nil && values > maxValues {
-			err = fmt.Errorf("more than %d values", maxValues)
-		}
-		if err != nil {
-			return nil, &DataError{File: file, Line: line, Err: err}
-		}
-		rows = append(rows, row)
+		rows[i] = row
 	}
+	return rows, nil
 }
 
-func parseRow(record []string) (row []float64, numbers int, err error) {
-	if len(record) < 2 {
-		return nil, 0, errors.New("expected at least one feature and a class")
+func checkRow(row []float64) error {
+	if len(row) < 2 {
+		return errors.New("expected at least one feature and a class")
 	}
-	row = make([]float64, len(record))
-	for i, s := range record {
-		v, perr := strconv.ParseFloat(s, 64)
-		if perr != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			if err == nil {
-				err = fmt.Errorf("column %d: %q; expected a number", i+1, s)
-			}
-			continue
-		}
-		numbers++
-		row[i] = v
+	if class := row[len(row)-1]; class != math.Trunc(class) {
+		return fmt.Errorf("column %d: class %v; expected a whole number", len(row), class)
 	}
-	if class := row[len(row)-1]; err == nil && class != math.Trunc(class) {
-		err = fmt.Errorf("column %d: class %v; expected a whole number", len(row), class)
-	}
-	return row, numbers, err
+	return nil
 }
 
 // split shuffles by the seed, scales the columns by the range of the training part, and numbers the
@@ -156,12 +97,12 @@ func parseRow(record []string) (row []float64, numbers int, err error) {
 func split(file string, rows [][]float64, seed uint64) (*Data, error) {
 	tests := int(math.Round(testShare * float64(len(rows))))
 	if tests < 1 || len(rows)-tests < 2 {
-		return nil, &DataError{File: file, Err: fmt.Errorf("%d rows are too few to split into train and test", len(rows))}
+		return nil, &loader.FileError{File: file, Err: fmt.Errorf("%d rows are too few to split into train and test", len(rows))}
 	}
 	columns := len(rows[0]) - 1
 	classes := classesOf(rows)
 	if len(classes) < 2 || len(classes) > 4096 {
-		return nil, &DataError{File: file, Err: fmt.Errorf("%d different classes in the last column; expected 2 to 4096", len(classes))}
+		return nil, &loader.FileError{File: file, Err: fmt.Errorf("%d different classes in the last column; expected 2 to 4096", len(classes))}
 	}
 	order := rand.New(rand.NewPCG(seed, 1)).Perm(len(rows))
 	d := &Data{Features: columns, Classes: len(classes)}

@@ -1,0 +1,166 @@
+package parallel
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
+)
+
+// load is a bucket in one step. What a rank brings is given back as soon as its sum is there.
+type load struct {
+	*bucket
+	missing int            // gradients that have not come
+	ready   chan struct{}  // closed when nothing more comes
+	in, out *device.Buffer // what this rank brings, and the sums
+	rows    rowSet         // that, where it is sparse
+	sum     rowSet         // of all ranks' rows
+	err     error          // why there are none
+}
+
+func newLoad(b *bucket) *load {
+	return &load{bucket: b, missing: len(b.params), ready: make(chan struct{})}
+}
+
+// prepare has memory for what this rank brings, zero at first.
+func (l *load) prepare() (err error) {
+	if l.in != nil || l.sparse {
+		return nil
+	}
+	if l.in, err = device.Host().Alloc(l.bytes); err != nil {
+		return err
+	}
+	mem, err := l.in.Host()
+	clear(mem)
+	return err
+}
+
+// memory is where packed gradients go.
+func (l *load) memory() ([]byte, error) {
+	if err := l.prepare(); err != nil {
+		return nil, err
+	}
+	return l.in.Host()
+}
+
+// bring puts in the k-th gradient, which it takes over.
+func (l *load) bring(k int, grad *autodiff.Tensor) {
+	defer autodiff.Release(grad)
+	l.missing--
+	l.err = cmp.Or(l.err, l.keep(k, grad))
+}
+
+func (l *load) keep(k int, grad *autodiff.Tensor) (err error) {
+	if l.sparse {
+		l.rows, err = rowsOf(grad)
+		return err
+	}
+	b, err := grad.Acquire()
+	if err != nil {
+		return err
+	}
+	if l.alone {
+		l.in = b
+		return nil
+	}
+	defer b.Release() //nolint:errcheck // ours
+	mem, err := l.memory()
+	if err != nil {
+		return err
+	}
+	return b.Device().Download(mem[l.at[k]:l.at[k]+b.Len()], b, 0)
+}
+
+// exchange makes the sums of what all ranks bring. All call it, whatever happened. Where one has
+// nothing to bring it fails on all.
+func (l *load) exchange(c context.Context, g *collective.Group) {
+	l.err = cmp.Or(l.err, l.prepare())
+	var err error
+	switch {
+	case l.sparse:
+		l.sum, err = l.rows.summed(c, g, l.dtype, l.err)
+	case l.err != nil:
+		g.Abandon(c, l.err)
+		if l.low != nil { // which is two operations
+			g.Abandon(c, l.err)
+		}
+	case l.low != nil:
+		l.out, err = l.lowRank(c, g)
+	case l.narrow != nil:
+		l.out, err = l.fewer(c, g)
+	default:
+		l.out, err = g.AllReduced(c, collective.Sum, l.dtype, l.in)
+	}
+	l.err = cmp.Or(l.err, err)
+	l.giveIn()
+}
+
+// fewer has the sums made in memory of this rank's own.
+func (l *load) fewer(c context.Context, g *collective.Group) (*device.Buffer, error) {
+	own, err := owned(l.in)
+	if err != nil {
+		g.Abandon(c, err)
+		return nil, err
+	}
+	mem, err := own.Host()
+	if err == nil {
+		err = l.narrow.AllReduce(c, g, device.As[float32](mem), collective.Sum)
+	}
+	if err != nil {
+		_ = own.Release() // ours
+		return nil, err
+	}
+	return own, nil
+}
+
+// owned is a reference to the buffer, where it is on the host and nobody else's, or a copy there.
+func owned(b *device.Buffer) (*device.Buffer, error) {
+	if _, err := b.Host(); err == nil && b.Exclusive() {
+		return b.Retain(), nil
+	}
+	own, err := device.Host().Alloc(b.Len())
+	if err != nil {
+		return nil, err
+	}
+	if err := device.Copy(own, b); err != nil {
+		_ = own.Release() // ours
+		return nil, err
+	}
+	return own, nil
+}
+
+// total is the sum of the k-th gradient, of so many bytes.
+func (l *load) total(k, bytes int) (*device.Buffer, error) {
+	if l.alone {
+		return l.out.Retain(), nil
+	}
+	mem, err := l.out.Host()
+	if err != nil {
+		return nil, err
+	}
+	whole := l.out.Retain()
+	return device.Foreign(mem[l.at[k]:l.at[k]+bytes], nil, func() { _ = whole.Release() }), nil // ours
+}
+
+// giveIn gives back what this rank has brought.
+func (l *load) giveIn() {
+	dropAll(l.in, l.rows.ids, l.rows.values)
+	l.in, l.rows = nil, rowSet{}
+}
+
+func (l *load) letGo() {
+	l.giveIn()
+	dropAll(l.out, l.sum.ids, l.sum.values)
+	l.out, l.sum = nil, rowSet{}
+}
+
+// dropAll gives back a reference to each, but for nil ones.
+func dropAll(bufs ...*device.Buffer) {
+	for _, b := range bufs {
+		if b != nil {
+			_ = b.Release() // ours
+		}
+	}
+}
