@@ -226,9 +226,9 @@ func (s *step) learn(now []int, told telling) {
 // mostTogether bounds how many buckets are under way at once.
 const mostTogether = 4
 
-// room is how large buckets may be together that are under way: a step needs as much memory for sums
-// as the largest of them, or two of Config.Bucket. Where all members are on one host each makes only
-// its piece of a sum, and the others' are mapped.
+// room is how large buckets may be together that are under way: a step needs as much memory for
+// sums as the largest of them, or two of Config.Bucket. Where all members are on one host each
+// makes only its piece of a sum, and the others' are mapped.
 func (s *step) room(loads []*load) int {
 	room := 2 * s.limit
 	for _, l := range loads {
