@@ -59,7 +59,7 @@ func ReadCSV(file string, raw io.Reader) (*CSV, error) {
 			return nil, &FileError{File: file, Line: line, Err: err}
 		}
 		line, _ = in.FieldPos(0)
-		numbers, err := t.hold(record)
+		numbers, err := t.addRow(record)
 		if first && numbers == 0 && len(record) > 1 {
 			t.values = t.values[:0]
 			continue
@@ -80,8 +80,8 @@ func unpacked(raw io.Reader) (io.Reader, error) {
 	return in, nil
 }
 
-// hold puts in a row, and counts its numbers.
-func (t *CSV) hold(record []string) (numbers int, err error) {
+// addRow puts in a row, and counts its numbers.
+func (t *CSV) addRow(record []string) (numbers int, err error) {
 	t.Columns = len(record)
 	for i, s := range record {
 		v, perr := strconv.ParseFloat(s, 64)
