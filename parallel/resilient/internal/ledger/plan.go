@@ -218,6 +218,13 @@ func (p Plan) Next(buckets, batch int) Plan {
 	return next
 }
 
+// Of is a plan that was made when nobody knew how many rows the step has.
+func (p Plan) Of(batch int) Plan {
+	p.Batch = batch
+	p.share([]Span{{Lo: 0, Hi: batch}})
+	return p
+}
+
 // Ready is how many members have the state.
 func (p Plan) Ready() (n int) {
 	for _, r := range p.Roles {
