@@ -24,23 +24,29 @@ const patience = 60 * time.Second
 func TestMain(m *testing.M) {
 	var here inhabitant
 	var group partner
+	var pupil student
 	proctest.Main(m, map[string]proctest.Command{
-		"join":    proctest.Do(here.join),
-		"leave":   proctest.Do(here.leave),
-		"mix":     proctest.Do(here.mix),
-		"rest":    proctest.Do(here.rest),
-		"close":   proctest.Do(here.close),
-		"spoil":   proctest.Do(spoil),
-		"attack":  proctest.Do(func(c context.Context, a hostile.Attack) (hostile.Report, error) { return a.Run(c) }),
-		"open":    proctest.Do(group.open),
-		"enlist":  proctest.Do(group.enlist),
-		"sum":     proctest.Do(group.sum),
-		"after":   proctest.Do(group.after),
-		"without": proctest.Do(group.without),
-		"with":    proctest.Do(group.with),
-		"survive": proctest.Do(group.survive),
-		"end":     proctest.Do(group.end),
-		"heed":    proctest.Do(group.heed),
+		"join":     proctest.Do(here.join),
+		"leave":    proctest.Do(here.leave),
+		"mix":      proctest.Do(here.mix),
+		"rest":     proctest.Do(here.rest),
+		"close":    proctest.Do(here.close),
+		"spoil":    proctest.Do(spoil),
+		"attack":   proctest.Do(func(c context.Context, a hostile.Attack) (hostile.Report, error) { return a.Run(c) }),
+		"open":     proctest.Do(group.open),
+		"enlist":   proctest.Do(group.enlist),
+		"sum":      proctest.Do(group.sum),
+		"after":    proctest.Do(group.after),
+		"without":  proctest.Do(group.without),
+		"with":     proctest.Do(group.with),
+		"survive":  proctest.Do(group.survive),
+		"end":      proctest.Do(group.end),
+		"heed":     proctest.Do(group.heed),
+		"enrol":    proctest.Do(pupil.enrol),
+		"until":    proctest.Do(pupil.until),
+		"tell":     proctest.Do(pupil.tell),
+		"stop":     proctest.Do(pupil.stop),
+		"graduate": proctest.Do(pupil.graduate),
 		"look": proctest.Do(func(context.Context, struct{}) (resources, error) {
 			runtime.GC()
 			return resourcesNow()
