@@ -21,12 +21,13 @@ type bucket struct {
 // What the header has: sums over all members, as float64. Behind these it has for each parameter
 // how many members used it.
 const (
-	headRows   = iota // that were computed
-	headDigest        // of these rows
-	headFailed        // members whose loss function failed
-	headNews          // members that know of something for which all have to come together
-	headClaims        // members that have caught up
-	headLoss          // the mean over all rows
+	headRows    = iota // that were computed
+	headDigest         // of these rows
+	headFailed         // members whose loss function failed
+	headNews           // members that know of something for which all have to come together
+	headClaims         // members that have caught up
+	headLoss           // the mean over all rows
+	headMembers        // that bring something
 	headFixed
 )
 
@@ -124,6 +125,7 @@ func (t *Team) headed(failed bool) (*device.Buffer, error) {
 	to := device.As[float64](mem)
 	copy(to, t.heads.fixed[:])
 	copy(to[headFixed:], t.heads.used)
+	to[headMembers] = 1
 	if failed {
 		to[headFailed] = 1
 	}

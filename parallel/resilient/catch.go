@@ -14,6 +14,7 @@ import (
 // catching is a member that gets the state while it keeps the sums of all steps.
 type catching struct {
 	base  uint64 // the step before which the state is
+	next  uint64 // the step that the first of the queue makes
 	queue [][]*device.Buffer
 	bytes int
 	stop  context.CancelFunc
@@ -46,7 +47,7 @@ func (k *catching) push(sums []*device.Buffer) {
 func (t *Team) startCatching(base uint64) {
 	t.stopCatching()
 	c, stop := context.WithCancel(context.Background())
-	k := &catching{base: base, stop: stop, done: make(chan struct{}), more: make(chan struct{}, 1)}
+	k := &catching{base: base, next: base, stop: stop, done: make(chan struct{}), more: make(chan struct{}, 1)}
 	t.catching = k
 	go func() {
 		defer close(k.done)
@@ -139,7 +140,8 @@ func (t *Team) pursue() error {
 	for range min(2, len(k.queue)) {
 		sums := k.queue[0]
 		k.queue = k.queue[1:]
-		err := t.make(sums)
+		err := t.make(k.next, sums)
+		k.next++
 		release(sums)
 		if err != nil {
 			return err

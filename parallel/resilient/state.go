@@ -19,6 +19,7 @@ type snapshot struct {
 	names   []string
 	tensors []*autodiff.Tensor
 	meta    optim.Meta
+	extra   []byte // the program's own
 
 	once sync.Once
 	made manifest
@@ -29,6 +30,7 @@ type snapshot struct {
 type manifest struct {
 	Entries []entry
 	Meta    optim.Meta
+	Extra   []byte
 	Digest  string
 }
 
@@ -56,6 +58,11 @@ func (t *Team) state() (*snapshot, error) {
 		return nil, err
 	}
 	k := &snapshot{meta: s.Meta}
+	if t.cfg.Save != nil {
+		if k.extra, err = t.cfg.Save(); err != nil {
+			return nil, err
+		}
+	}
 	for i, name := range t.names {
 		k.names, k.tensors = append(k.names, "p:"+name), append(k.tensors, t.params[i].Detach())
 	}
@@ -87,7 +94,7 @@ func (k *snapshot) manifest() (manifest, error) {
 }
 
 func (k *snapshot) list() (m manifest, err error) {
-	m.Meta = k.meta
+	m.Meta, m.Extra = k.meta, k.extra
 	for i, x := range k.tensors {
 		e := entry{Name: k.names[i], DType: x.Dtype().String(), Shape: x.Shape(), Bytes: x.Type().Bytes()}
 		for n := range e.pieces() {
@@ -159,7 +166,10 @@ func (t *Team) load(m manifest, data [][]byte) error {
 	if err := autodiff.Assign(t.params, list); err != nil {
 		return err
 	}
-	return t.cfg.Optimizer.Load(s)
+	if err := t.cfg.Optimizer.Load(s); err != nil || t.cfg.Load == nil {
+		return err
+	}
+	return t.cfg.Load(m.Extra)
 }
 
 // rawNames are what autodiff.FromRaw calls the dtypes.

@@ -336,7 +336,7 @@ func (t *Team) apply() error {
 	t.loss = head[headLoss]
 	if t.catching != nil && !t.caughtUp() {
 		t.catching.push(t.sums)
-	} else if err := t.make(t.sums); err != nil {
+	} else if err := t.make(t.m.Step(), t.sums); err != nil {
 		t.broken = err
 		return err
 	}
@@ -348,17 +348,25 @@ func (t *Team) apply() error {
 }
 
 // make has the optimizer step.
-func (t *Team) make(sums []*device.Buffer) error {
+func (t *Team) make(step uint64, sums []*device.Buffer) error {
+	head, err := heading(sums)
+	if err != nil {
+		return err
+	}
 	owner := autodiff.NewArena("gradients")
 	defer owner.Free()
 	grads, err := t.gradients(sums, owner)
 	if err == nil && len(grads) > 0 {
 		err = t.cfg.Optimizer.Step(grads)
 	}
-	if err == nil {
-		t.cfg.Optimizer.Advance()
+	if err != nil {
+		return err
 	}
-	return err
+	t.cfg.Optimizer.Advance()
+	if t.cfg.Made != nil {
+		t.cfg.Made(Made{step, head[headLoss], int(head[headMembers])})
+	}
+	return nil
 }
 
 // dropStep forgets what was made of the step under way.

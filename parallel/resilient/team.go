@@ -36,6 +36,13 @@ type Config struct {
 	// Changed is told of losses, newcomers, and of what the team waits for; nil: nobody is. It is
 	// called within Step, and must not call the team.
 	Changed func(Change)
+	// Made is told of every step that this member makes, also of those that it makes after the others
+	// when it comes to them. It must not call the team; nil: nobody is.
+	Made func(Made)
+	// Save gives what else belongs to the state and is the same on all members, such as the seeds of
+	// a program's own, and Load takes it over on a newcomer; both or none.
+	Save func() ([]byte, error)
+	Load func([]byte) error
 	// Logger hears of what fails and is mended; default slog.Default().
 	Logger *slog.Logger
 }
@@ -55,6 +62,13 @@ type Change struct {
 	Stood time.Duration
 }
 
+// Made is a step, the same on all members.
+type Made struct {
+	Step    uint64
+	Loss    float64 // the mean over all rows
+	Members int     // that had a part in its sums
+}
+
 // violations reports all that is wrong at once.
 func (cfg Config) violations() error {
 	var errs []error
@@ -67,6 +81,9 @@ func (cfg Config) violations() error {
 	}
 	if cfg.Min < 0 || cfg.Max < 0 || cfg.Max > 0 && cfg.Min > cfg.Max {
 		bad("Min %d, Max %d; expected 0 or more, and Min at most Max", cfg.Min, cfg.Max)
+	}
+	if (cfg.Save == nil) != (cfg.Load == nil) {
+		bad("one of Save and Load; expected both, or none")
 	}
 	if cfg.Bucket < 0 {
 		bad("Bucket %d; expected bytes", cfg.Bucket)
