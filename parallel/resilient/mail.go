@@ -277,16 +277,30 @@ func enlist(c context.Context, w *rpc.Worker, team string) (*collective.Group, e
 	}
 	calling, stop := context.WithCancel(c)
 	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
 	all.Go(func() {
 		again := time.NewTicker(calls)
 		defer again.Stop()
+		var mu sync.Mutex
+		under := map[string]bool{} // to whom a call is on its way: who is gone does not hold up others
 		for calling.Err() == nil {
 			for _, o := range w.Workers() {
-				if o.Name != w.Name() {
-					one, cancel := context.WithTimeout(calling, asking)
-					_ = rpc.Post(one, w, o.Name, "resilient/"+team, raw) // who is no member does not hear it
-					cancel()
+				mu.Lock()
+				waits := under[o.Name] || o.Name == w.Name()
+				under[o.Name] = true
+				mu.Unlock()
+				if waits {
+					continue
 				}
+				all.Go(func() {
+					one, cancel := context.WithTimeout(calling, asking)
+					defer cancel()
+					_ = rpc.Post(one, w, o.Name, "resilient/"+team, raw) // who is no member does not hear it
+					mu.Lock()
+					defer mu.Unlock()
+					delete(under, o.Name)
+				})
 			}
 			select {
 			case <-again.C:
@@ -294,8 +308,6 @@ func enlist(c context.Context, w *rpc.Worker, team string) (*collective.Group, e
 			}
 		}
 	})
-	defer all.Wait()
-	defer stop()
 	return collective.Enlist(c, w, team)
 }
 
