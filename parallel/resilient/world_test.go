@@ -51,8 +51,13 @@ type learner struct {
 	opt   *optim.Local
 }
 
-func newLearner(seed uint64) learner {
-	l := learner{model: nn.NewMLP(rand.New(rand.NewPCG(seed, 1)), autodiff.GELU, features, 32, 16, classes)}
+func newLearner(seed uint64) learner { return learnerOf(seed, 32) }
+
+// newWiderLearner has another model.
+func newWiderLearner() learner { return learnerOf(1, 33) }
+
+func learnerOf(seed uint64, hidden int) learner {
+	l := learner{model: nn.NewMLP(rand.New(rand.NewPCG(seed, 1)), autodiff.GELU, features, hidden, 16, classes)}
 	opt, err := optim.NewGroups(optim.Named(optim.SGD{LR: 0.1, Momentum: 0.9}, nn.Parameters(l.model)))
 	if err != nil {
 		panic(err)
@@ -91,20 +96,32 @@ func (l learner) bytes() (all []byte, err error) {
 	return all, nil
 }
 
+// step makes a step alone, and gives its loss.
+func (l learner) step(c context.Context, step uint64) (float64, error) {
+	loss, err := l.loss(c, rows.Of(step, 0, 1))
+	if err != nil {
+		return 0, err
+	}
+	defer loss.Owner().Free()
+	v, err := loss.Item()
+	if err != nil {
+		return 0, err
+	}
+	grads, err := autodiff.Backward(loss)
+	if err != nil {
+		return 0, err
+	}
+	return v, l.opt.Step(grads.All())
+}
+
 // alone is the losses of a run of one process that nothing disturbs.
 func alone(t *testing.T, steps int) (losses []float64) {
 	t.Helper()
 	l := newLearner(1)
 	for step := range uint64(steps) {
-		loss, err := l.loss(t.Context(), rows.Of(step, 0, 1))
-		require.NoError(t, err)
-		v, err := loss.Item()
+		v, err := l.step(t.Context(), step)
 		require.NoError(t, err)
 		losses = append(losses, v)
-		grads, err := autodiff.Backward(loss)
-		require.NoError(t, err)
-		require.NoError(t, l.opt.Step(grads.All()))
-		loss.Owner().Free()
 	}
 	return losses
 }
@@ -122,7 +139,7 @@ func newCrowd(t *testing.T, size int) *crowd {
 	return &crowd{t, net, rpctest.World(t, net, size)}
 }
 
-const team = "team"
+const teamName = "team"
 
 // group is the founders' group.
 func (w *crowd) group(c context.Context, rank, size int) (*collective.Group, error) {
@@ -130,7 +147,7 @@ func (w *crowd) group(c context.Context, rank, size int) (*collective.Group, err
 	for _, o := range w.ws[:size] {
 		names = append(names, o.Name())
 	}
-	return collective.Open(c, w.ws[rank], team, names...)
+	return collective.Open(c, w.ws[rank], teamName, names...)
 }
 
 // found makes a team on a founder.
@@ -160,24 +177,26 @@ func (w *crowd) train(part func(rank int) run) []run {
 	return runs
 }
 
-// train makes steps until there are so many; before is called before each.
+// train makes steps until there are so many, and closes the team; before is called before each.
 func train(c context.Context, team *resilient.Team, l learner, steps int, before func(step uint64) error) (r run) {
 	r.first = team.Next()
-	for step := team.Next(); step < uint64(steps); step = team.Next() {
+	for step := team.Next(); step < uint64(steps) && r.err == nil; step = team.Next() {
+		var loss float64
 		if before != nil {
-			if r.err = before(step); r.err != nil {
-				return r
-			}
+			r.err = before(step)
 		}
-		loss, err := team.Step(c, step, rows, l.loss)
-		if err != nil {
-			r.err = err
-			return r
+		if r.err == nil {
+			loss, r.err = team.Step(c, step, rows, l.loss)
 		}
-		r.losses = append(r.losses, loss)
+		if r.err == nil {
+			r.losses = append(r.losses, loss)
+		}
 	}
-	if r.params, r.err = l.bytes(); r.err == nil {
-		r.err = team.Close(c)
+	if r.err == nil {
+		r.params, r.err = l.bytes()
+	}
+	if err := team.Close(c); r.err == nil {
+		r.err = err
 	}
 	return r
 }
