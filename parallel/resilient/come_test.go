@@ -26,7 +26,7 @@ func TestAWorkerThatComesLaterGetsTheStateAndTheLossesStayTheSame(t *testing.T) 
 	const founders, steps = 2, 120
 	w := newCrowd(t, founders+1)
 	c := within(t)
-	histories := make([][]resilient.Made, founders+1)
+	histories, begun := make([][]resilient.Made, founders+1), make(chan struct{})
 	runs := w.train(func(rank int) run {
 		l := newLearner(uint64(1 + rank/founders)) // the newcomer begins with other values
 		cfg := l.config()
@@ -39,12 +39,18 @@ func TestAWorkerThatComesLaterGetsTheStateAndTheLossesStayTheSame(t *testing.T) 
 		if rank < founders {
 			team, err = w.found(c, rank, founders, cfg)
 		} else {
+			<-begun
 			team, err = resilient.Join(c, w.ws[rank], teamName, cfg)
 		}
 		if err != nil {
 			return run{err: err}
 		}
-		return train(c, team, l, steps, slowly)
+		return train(c, team, l, steps, func(step uint64) error {
+			if rank == 0 && step == 3 {
+				close(begun)
+			}
+			return slowly(step)
+		})
 	})
 	requireUndisturbed(t, alone(t, steps), runs...)
 	require.Positive(t, runs[founders].first)
@@ -118,7 +124,7 @@ func TestMembersMayBeLostWhileOthersCome(t *testing.T) {
 }
 
 func TestATeamWithFewerThanMinWaitsForOthersAndSaysSo(t *testing.T) {
-	const founders, steps = 2, 40
+	const founders, steps = 2, 100
 	w := newCrowd(t, founders+1)
 	c := within(t)
 	short := make(chan resilient.Change, 1)
@@ -148,7 +154,7 @@ func TestATeamWithFewerThanMinWaitsForOthersAndSaysSo(t *testing.T) {
 			if rank == 1 && step == 7 {
 				return w.ws[rank].Close()
 			}
-			return nil
+			return slowly(step)
 		})
 	})
 	require.Error(t, runs[1].err)

@@ -65,6 +65,6 @@ func (t *Team) epoch(c context.Context, e *elastic.Epoch, work func(c context.Co
 	if err == nil {
 		return w.Leave(c)
 	}
-	t.ended = t.ended || errors.Is(err, elastic.ErrOver) // all leave at once
+	t.moves = errors.Is(err, elastic.ErrOver)
 	return errors.Join(err, t.detach())
 }

@@ -381,6 +381,9 @@ func (t *Team) dropLast() { release(t.last) }
 
 // drop forgets all that is kept for others.
 func (t *Team) drop() {
+	if t == nil {
+		return // it was never made
+	}
 	t.dropStep()
 	t.dropLast()
 	t.keeps.only(nil)

@@ -296,10 +296,8 @@ func (t *Team) dismiss(c context.Context, all []word) (again bool, err error) {
 	}
 	switch {
 	case rest == 0 && len(done) > 0 && !t.done:
-		t.ended = true
 		return false, ErrEnded
 	case len(done) == 0, t.done:
-		t.ended = rest == 0
 		return false, nil
 	}
 	before := workers(t.g)

@@ -114,7 +114,7 @@ type Team struct {
 	prev   *ledger.Plan // of the step before, of which that of the next one follows; nil where plan is there, or has to be agreed on
 	tell   bool         // a digest of the state goes with the next status
 	done   bool         // this member makes no more steps
-	ended  bool         // nobody does
+	moves  bool         // all members leave the group at once, for another one
 	batch  int          // rows of the step under way; 0: not known
 	broken error        // this member could not make a step that the others have made
 
@@ -143,6 +143,7 @@ func New(c context.Context, g *collective.Group, cfg Config) (*Team, error) {
 		err = t.attach(c, g)
 	}
 	if err != nil {
+		t.drop()
 		return nil, fmt.Errorf("resilient: New: %w", err)
 	}
 	return t, nil
@@ -160,6 +161,7 @@ func Join(c context.Context, w *rpc.Worker, name string, cfg Config) (*Team, err
 		}
 	}
 	if err != nil {
+		t.drop()
 		return nil, fmt.Errorf("resilient: Join team %q: %w", name, err)
 	}
 	return t, nil
@@ -227,7 +229,7 @@ func (t *Team) attach(c context.Context, g *collective.Group) error {
 	if err != nil {
 		return err
 	}
-	t.g, t.mail, t.plan, t.prev, t.tell, t.done, t.ended = g, m, nil, nil, true, false, false
+	t.g, t.mail, t.plan, t.prev, t.tell, t.done, t.moves = g, m, nil, nil, true, false, false
 	t.known = know(g)
 	err = t.sync(c)
 	for err == nil && t.m.Role() != ledger.Ready {
@@ -245,7 +247,7 @@ func (t *Team) detach() error {
 		return nil
 	}
 	t.stopCatching()
-	if t.g.Err() == nil && !t.ended {
+	if t.g.Err() == nil && !t.moves {
 		t.mail.leave(context.Background(), workers(t.g))
 	}
 	t.mail.close()

@@ -204,7 +204,7 @@ func train(c context.Context, team *resilient.Team, l learner, steps int, before
 // within bounds what a test waits for.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	c, cancel := context.WithTimeout(t.Context(), time.Minute)
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
 	return c
 }
