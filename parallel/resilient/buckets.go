@@ -62,7 +62,7 @@ func (t *Team) lay() {
 		t.layout[b].bytes += t.layout[b].dtype.Size()
 	}
 	t.layout = append(t.layout, bucket{dtype: device.Float64, bytes: device.Float64.Size() * (headFixed + len(t.params))})
-	t.mine, t.sums, t.last = make([]*device.Buffer, len(t.layout)), make([]*device.Buffer, len(t.layout)), make([]*device.Buffer, len(t.layout))
+	t.blank, t.mine, t.sums, t.last = make([]*device.Buffer, len(t.layout)), make([]*device.Buffer, len(t.layout)), make([]*device.Buffer, len(t.layout)), make([]*device.Buffer, len(t.layout))
 	t.heads.used = make([]float64, len(t.params))
 }
 
@@ -79,14 +79,17 @@ func (t *Team) contribution(b int, failed bool) (*device.Buffer, error) {
 		}
 		return buf, err
 	}
-	if t.mine[b] == nil {
+	if t.mine[b] != nil {
+		return t.mine[b].Retain(), nil
+	}
+	if t.blank[b] == nil { // nobody writes there, so that it serves for all steps
 		buf, _, err := zeros(t.layout[b].bytes)
 		if err != nil {
 			return nil, err
 		}
-		t.mine[b] = buf
+		t.blank[b] = buf
 	}
-	return t.mine[b].Retain(), nil
+	return t.blank[b].Retain(), nil
 }
 
 func setMark(d device.Dtype, mem []byte) {

@@ -7,52 +7,139 @@ import (
 	"hash/crc32"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weft-project/weft/device"
 )
 
-// catching is a member that gets the state while it keeps the sums of all steps.
+// catching is a member that gets the state while it keeps the sums of all steps. A goroutine of its
+// own gets the state, and then makes the steps that were kept.
 type catching struct {
-	base  uint64 // the step before which the state is
-	next  uint64 // the step that the first of the queue makes
-	queue [][]*device.Buffer
-	bytes int
-	stop  context.CancelFunc
-	done  chan struct{} // closed when the state is here, or why it is not
+	base uint64 // the step before which the state is
+	stop context.CancelFunc
+	done chan struct{} // closed when the goroutine has ended
+	list manifest
+	data [][]byte
+	more chan struct{} // of capacity 1: there are other sources, or sums
 
-	list   manifest
-	data   [][]byte
+	mu     sync.Mutex
+	from   []string // workers that have the state
+	queue  [][]*device.Buffer
+	bytes  int  // of all that is in the queue
+	loaded bool // the state is in the model
+	busy   bool // a step is being made
 	err    error
-	loaded bool // into the model
-
-	mu   sync.Mutex
-	from []string // workers that have the state
-	more chan struct{}
 }
 
-// most is how many bytes of sums a newcomer keeps before it has the state.
+// most is how many bytes of sums a newcomer keeps before it has made their steps.
 const most = 4 << 30
 
 // push keeps the sums of a step.
 func (k *catching) push(sums []*device.Buffer) {
 	kept := make([]*device.Buffer, len(sums))
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for i, b := range sums {
 		kept[i] = b.Retain()
 		k.bytes += b.Len()
 	}
-	k.queue = append(k.queue, kept)
+	if k.queue = append(k.queue, kept); k.bytes > most && k.err == nil {
+		k.err = fmt.Errorf("%w: %d bytes of sums of their steps wait here", ErrBehind, k.bytes)
+	}
+	notify(k.more)
+}
+
+// pop takes the sums of the next step to make; nil: there are none.
+func (k *catching) pop() (sums []*device.Buffer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.busy = len(k.queue) > 0; !k.busy {
+		return nil
+	}
+	sums, k.queue = k.queue[0], k.queue[1:]
+	for _, b := range sums {
+		k.bytes -= b.Len()
+	}
+	return sums
+}
+
+// state says whether the state is here, whether all steps are made that were kept, and what failed.
+func (k *catching) state() (loaded, caught bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.loaded, k.loaded && !k.busy && len(k.queue) == 0, k.err
+}
+
+func (k *catching) fail(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil {
+		k.err = err
+	}
+}
+
+func notify(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
 }
 
 // startCatching begins to get the state before a step.
 func (t *Team) startCatching(base uint64) {
 	t.stopCatching()
 	c, stop := context.WithCancel(context.Background())
-	k := &catching{base: base, next: base, stop: stop, done: make(chan struct{}), more: make(chan struct{}, 1)}
+	k := &catching{base: base, stop: stop, done: make(chan struct{}), more: make(chan struct{}, 1)}
 	t.catching = k
 	go func() {
 		defer close(k.done)
-		k.err = k.fetch(c, t.mail)
+		if err := t.catchUp(c, k, t.mail); err != nil {
+			k.fail(err)
+		}
 	}()
+}
+
+// catchUp gets the state, and makes the steps that are kept. Nobody else uses the model meanwhile.
+func (t *Team) catchUp(c context.Context, k *catching, m *mail) error {
+	if err := k.fetch(c, m); err != nil {
+		return err
+	}
+	if err := t.load(k.list, k.data); err != nil {
+		return err
+	}
+	k.data = nil
+	k.mu.Lock()
+	k.loaded = true
+	k.mu.Unlock()
+	for step := k.base; ; {
+		sums := k.pop()
+		if sums == nil {
+			select {
+			case <-k.more:
+				continue
+			case <-c.Done():
+				return c.Err()
+			}
+		}
+		began := time.Now()
+		err := t.make(step, sums)
+		release(sums)
+		step++
+		if err != nil {
+			return err
+		}
+		rest(c, time.Since(began))
+	}
+}
+
+// rest has others of this host, and of the network, have their share.
+func rest(c context.Context, d time.Duration) {
+	end := time.NewTimer(d)
+	defer end.Stop()
+	select {
+	case <-end.C:
+	case <-c.Done():
+	}
 }
 
 func (t *Team) stopCatching() {
@@ -74,10 +161,7 @@ func (t *Team) catchFrom(names []string) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.from = names
-		select {
-		case k.more <- struct{}{}:
-		default:
-		}
+		notify(k.more)
 	}
 }
 
@@ -89,13 +173,23 @@ func (k *catching) sources() []string {
 
 // caughtUp says whether this member has made all steps that the others have.
 func (t *Team) caughtUp() bool {
-	return t.catching != nil && t.catching.loaded && len(t.catching.queue) == 0
+	if t.catching == nil {
+		return false
+	}
+	_, caught, err := t.catching.state()
+	return caught && err == nil
 }
 
 // follow is a step of a member that has no state: it brings zeros, and keeps the sums.
 func (t *Team) follow(c context.Context) error {
-	if err := t.pursue(); err != nil {
-		return err
+	if t.catching != nil {
+		loaded, _, err := t.catching.state()
+		if err != nil {
+			return err
+		}
+		if loaded {
+			t.m.Loaded()
+		}
 	}
 	if t.plan == nil && t.prev == nil {
 		return t.sync(c)
@@ -113,42 +207,9 @@ func (t *Team) follow(c context.Context) error {
 	return nil
 }
 
-// pursue makes the steps that were kept, two for each that the others make.
-func (t *Team) pursue() error {
-	k := t.catching
-	if k == nil {
-		return nil
-	}
-	select {
-	case <-k.done:
-	default:
-		if k.bytes > most {
-			return fmt.Errorf("%w: %d bytes of sums are here before the state is", ErrBehind, k.bytes)
-		}
-		return nil
-	}
-	if k.err != nil {
-		return k.err
-	}
-	if !k.loaded {
-		if err := t.load(k.list, k.data); err != nil {
-			return err
-		}
-		k.loaded, k.data = true, nil
-		t.m.Loaded()
-	}
-	for range min(2, len(k.queue)) {
-		sums := k.queue[0]
-		k.queue = k.queue[1:]
-		err := t.make(k.next, sums)
-		k.next++
-		release(sums)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// resting is how much longer than for a piece of the state a newcomer waits before it asks for the
+// next one, so that it takes a small part of what links and processors do.
+const resting = 4
 
 // fetch gets the state from all that have it, each a part.
 func (k *catching) fetch(c context.Context, m *mail) error {
@@ -176,7 +237,10 @@ func (k *catching) fetch(c context.Context, m *mail) error {
 					l := todo[len(todo)-1]
 					todo = todo[:len(todo)-1]
 					mu.Unlock()
-					if err := k.get(c, m, name, l); err != nil { // another one has it
+					began := time.Now()
+					err := k.get(c, m, name, l)
+					rest(c, resting*time.Since(began))
+					if err != nil { // another one has it
 						mu.Lock()
 						defer mu.Unlock()
 						todo = append(todo, l)

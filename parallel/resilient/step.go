@@ -386,5 +386,6 @@ func (t *Team) drop() {
 	}
 	t.dropStep()
 	t.dropLast()
+	release(t.blank)
 	t.keeps.only(nil)
 }

@@ -268,6 +268,7 @@ func (t *Team) begin(c context.Context, p ledger.Plan, all []word) error {
 	switch {
 	case p.Roles[rank] == ledger.Ready:
 		t.stopCatching()
+		release(t.blank)
 		if wanted[p.Step] {
 			t.keeps.keep(p.Step, t.state)
 		}

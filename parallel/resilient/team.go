@@ -119,6 +119,7 @@ type Team struct {
 	broken error        // this member could not make a step that the others have made
 
 	mine  []*device.Buffer // contributions, by bucket; nil: zeros
+	blank []*device.Buffer // zeros, by bucket
 	heads header           // what this member says of the step
 	sums  []*device.Buffer // by bucket
 	last  []*device.Buffer // of the step before

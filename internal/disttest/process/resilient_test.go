@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/disttest/workload"
+	"github.com/weft-project/weft/parallel/resilient"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -32,7 +33,7 @@ type school struct {
 	leaders int // of the rendezvous, among those killed
 }
 
-func newSchool(t *testing.T, size int, l lesson) *school {
+func newSchool(t *testing.T, size, founders int, l lesson) *school {
 	t.Helper()
 	server, err := store.Serve(store.ServerConfig{})
 	require.NoError(t, err)
@@ -40,12 +41,12 @@ func newSchool(t *testing.T, size int, l lesson) *school {
 	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: server.Addr()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	l.Place = workload.Place{Store: server.Addr(), World: "0/", Size: size, Token: transport.NewToken(), Lanes: []string{transport.LaneLocal, transport.LaneQUIC}}
+	l.Place = workload.Place{Store: server.Addr(), World: "0/", Size: founders, Token: transport.NewToken(), Lanes: []string{transport.LaneLocal, transport.LaneQUIC}}
 	s := &school{t: t, lesson: l, st: store.NewPrefix(meeting, st), procs: make([]*proctest.Proc, size), ready: make([]bool, size), came: make(chan int, 1024)}
-	for rank := range s.procs {
+	for rank := range founders {
 		s.start(rank, false)
 	}
-	for range s.procs {
+	for range founders {
 		s.ready[<-s.came] = true
 	}
 	return s
@@ -208,7 +209,7 @@ func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
 	if os.Getenv("WEFT_SOAK") != "" {
 		kills, pace = 200, 80*time.Millisecond // so that newcomers are there in time
 	}
-	s := newSchool(t, 4, lesson{Pace: pace, Inputs: 24})
+	s := newSchool(t, 4, 4, lesson{Pace: pace, Inputs: 24, Hidden: 32})
 	for i := range kills {
 		s.until(uint64(10*i + 5))
 		s.arrivals(3) // three or four are at work
@@ -217,4 +218,31 @@ func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
 	said := s.end()
 	t.Log(said)
 	require.Contains(t, said, " 0 steps lost")
+}
+
+// TestANewcomerWithALargeStateHardlySlowsTheOthers has one come to two while these train. It tells
+// how long their steps took before, and while the newcomer got the state: 3 MB, and with WEFT_SOAK
+// 100 MB.
+func TestANewcomerWithALargeStateHardlySlowsTheOthers(t *testing.T) {
+	hidden, pace := 1000, 20*time.Millisecond
+	if os.Getenv("WEFT_SOAK") != "" {
+		hidden, pace = 32500, 500*time.Millisecond // 8.4 million parameters, and twice as many numbers of AdamW
+	}
+	s := newSchool(t, 3, 2, lesson{Pace: pace, Inputs: 252, Hidden: hidden})
+	s.until(20)
+	s.start(2, true)
+	s.end()
+	first, guest := s.told[0], s.told[2]
+	came := slices.IndexFunc(first.Changes, func(c resilient.Change) bool { return len(c.Came) > 0 })
+	require.GreaterOrEqual(t, came, 0)
+	from, to := first.Changes[came].Step-1, guest.First
+	before, during := slices.Sorted(slices.Values(first.Took[5:from])), slices.Sorted(slices.Values(first.Took[from:to]))
+	mean := func(d []time.Duration) (sum time.Duration) {
+		for _, x := range d {
+			sum += x
+		}
+		return sum / time.Duration(len(d))
+	}
+	t.Logf("steps 5 to %d took %v (median), %v (mean); steps %d to %d, while the newcomer got the state, %v and %v",
+		from, before[len(before)/2], mean(before), from, to, during[len(during)/2], mean(during))
 }

@@ -43,12 +43,14 @@ type lesson struct {
 	Comes  bool          // it is no founder
 	Pace   time.Duration // of a step
 	Inputs int
+	Hidden int
 }
 
 // report is what a student has made.
 type report struct {
 	First   uint64
 	Losses  []float64
+	Took    []time.Duration // each step, without what is left of its pace
 	Changes []resilient.Change
 	Digest  float64 // of its parameters at the end
 	Err     string
@@ -69,7 +71,7 @@ const taught, answers = 512, 4 // rows of the data, and classes
 
 func newLearner(l lesson) (*learner, error) {
 	src := rand.New(rand.NewPCG(1, 1))
-	x := &learner{model: nn.NewMLP(src, autodiff.GELU, l.Inputs, 32, answers), lesson: l}
+	x := &learner{model: nn.NewMLP(src, autodiff.GELU, l.Inputs, l.Hidden, answers), lesson: l}
 	for range taught {
 		at := src.IntN(answers)
 		for f := range l.Inputs {
@@ -221,7 +223,7 @@ func (s *student) train(c context.Context, team *resilient.Team, x *learner) err
 			return err
 		}
 		s.mu.Lock()
-		s.report.Losses = append(s.report.Losses, loss)
+		s.report.Losses, s.report.Took = append(s.report.Losses, loss), append(s.report.Took, time.Since(began))
 		s.step = step + 1
 		close(s.more)
 		s.more = make(chan struct{})
