@@ -135,10 +135,8 @@ func (t *Team) repair(c context.Context) error {
 		if t.since.IsZero() {
 			t.since = t.known.when()
 		}
-		next, err := t.g.Without(c, left...)
+		next, err := t.without(c, left)
 		switch {
-		case errors.Is(err, collective.ErrUnconfirmed) && t.isOver():
-			return elastic.ErrOver
 		case errors.Is(err, collective.ErrUnconfirmed) && c.Err() == nil:
 			t.cfg.Logger.Warn("the job's store does not say who goes on; asking again", "error", err)
 			t.mail.wait(c, 10*pause)
@@ -148,6 +146,29 @@ func (t *Team) repair(c context.Context) error {
 		}
 		t.adopt(next, before)
 	}
+}
+
+// without is the next generation. It is of no use when the members are about to become others.
+func (t *Team) without(c context.Context, left []string) (*collective.Group, error) {
+	c, cancel := context.WithCancel(c)
+	defer cancel()
+	if t.over != nil {
+		done := make(chan struct{})
+		defer func() { cancel(); <-done }()
+		go func() {
+			defer close(done)
+			select {
+			case <-t.over:
+				cancel()
+			case <-c.Done():
+			}
+		}()
+	}
+	next, err := t.g.Without(c, left...)
+	if err != nil && t.isOver() {
+		return nil, elastic.ErrOver
+	}
+	return next, err
 }
 
 // adopt makes the next generation the team's.

@@ -226,7 +226,7 @@ func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
 func TestANewcomerWithALargeStateHardlySlowsTheOthers(t *testing.T) {
 	hidden, pace := 1000, 20*time.Millisecond
 	if os.Getenv("WEFT_SOAK") != "" {
-		hidden, pace = 32500, 500*time.Millisecond // 8.4 million parameters, and twice as many numbers of AdamW
+		hidden, pace = 32500, 1000*time.Millisecond // 8.4 million parameters, and twice as many numbers of AdamW
 	}
 	s := newSchool(t, 3, 2, lesson{Pace: pace, Inputs: 252, Hidden: hidden})
 	s.until(20)
