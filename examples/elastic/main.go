@@ -1,7 +1,7 @@
-// Elastic trains a classifier of handwritten digits on workers that come and go while it trains. Each
-// has the whole model (package parallel/resilient). When a worker is lost the others compute its rows
-// of the step that is under way, and go on; when one comes it gets the state from them. No process
-// is started again but the lost one. Checkpoints are for when all are lost.
+// Elastic trains a classifier of handwritten digits on workers that come and go while it trains.
+// Each has the whole model (package parallel/resilient). When a worker is lost the others compute
+// its rows of the step that is under way, and go on; when one comes it gets the state from them. No
+// process is started again but the lost one. Checkpoints are for when all are lost.
 //
 //	elastic                                # a demonstration: three agents on this machine, some of which are killed
 //	weft run --nnodes 1:3 --rdzv-endpoint HOST:29400 --max-restarts 9 elastic      # the same on each of up to three machines, with a shared folder

@@ -10,9 +10,9 @@ import (
 	"github.com/weft-project/weft/parallel"
 )
 
-// newModel is the network before the first step: features → hidden → hidden/2 → classes. GELU has no
-// kinks, so that what little the order of a sum changes stays little, and one can see that nothing
-// else has.
+// newModel is the network before the first step: features → hidden → hidden/2 → classes. GELU has
+// no kinks, so that what little the order of a sum changes stays little, and one can see that
+// nothing else has.
 func (t *trainer) newModel() nn.Sequential {
 	src := rand.New(rand.NewPCG(t.seed, 2))
 	return nn.NewMLP(src, autodiff.GELU, t.data.Features, t.hidden, max(t.hidden/2, 1), t.data.Classes)

@@ -71,7 +71,7 @@ func (s saving) wait() error {
 func (t *trainer) resume() error {
 	steps, err := t.saved.Steps()
 	for _, step := range steps {
-		err := t.read(step)
+		err := t.restore(step)
 		if err == nil {
 			return nil
 		}
@@ -86,8 +86,8 @@ func (t *trainer) resume() error {
 // errOther is that a checkpoint is of another model.
 var errOther = errors.New("it is of another --hidden: name another folder, or the same --hidden")
 
-// read takes over the checkpoint of a step; where it fails nothing has changed.
-func (t *trainer) read(step int64) error {
+// restore takes over the checkpoint of a step; where it fails nothing has changed.
+func (t *trainer) restore(step int64) error {
 	k, err := t.saved.At(step)
 	if err != nil {
 		return err

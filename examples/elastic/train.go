@@ -81,10 +81,10 @@ func (t *trainer) prepare() (err error) {
 // work is this worker's part in one epoch.
 func (t *trainer) work(c context.Context, e *elastic.Epoch, team *resilient.Team) error {
 	t.begins(e, team)
-	err := t.run(c, team)
+	err := t.learn(c, team)
 	t.last, t.stopped = e.Place, time.Now()
 	if err == nil && team.Rank() == 0 {
-		err = t.finish()
+		err = t.conclude()
 	}
 	if err != nil && c.Err() == nil && !errors.Is(err, elastic.ErrOver) {
 		t.out.lost(e.Rank, err)
@@ -107,9 +107,9 @@ func (t *trainer) begins(e *elastic.Epoch, team *resilient.Team) {
 	t.out.begins(fmt.Sprintf("%s: %s %s", e.Change(t.last), goOn(team.Size()), t.from), int(team.Next()))
 }
 
-// run makes the steps that are left. When the nodes change the step that is under way is the last
+// learn makes the steps that are left. When the nodes change the step that is under way is the last
 // of this epoch.
-func (t *trainer) run(c context.Context, team *resilient.Team) error {
+func (t *trainer) learn(c context.Context, team *resilient.Team) error {
 	for step := team.Next(); step < uint64(t.steps()); step = team.Next() {
 		began := time.Now()
 		loss, err := team.Step(c, step, t.rows(), t.loss)
@@ -154,8 +154,8 @@ func goOn(workers int) string {
 	return fmt.Sprintf("%d workers go on", workers)
 }
 
-// finish tells how good the model has become, when the last checkpoint is whole.
-func (t *trainer) finish() error {
+// conclude tells how good the model has become, when the last checkpoint is whole.
+func (t *trainer) conclude() error {
 	accuracy, err := t.accuracy()
 	if err != nil {
 		return err

@@ -269,8 +269,8 @@ func (a *adding) rest() {
 	}
 }
 
-// end keeps the new contributions, or the old ones, when nobody uses either.
-func (a *adding) end(whole bool) {
+// settle keeps the new contributions, or the old ones, when nobody uses either.
+func (a *adding) settle(whole bool) {
 	for b := range a.handed {
 		if !whole && a.handed[b] {
 			a.t.mine[b], a.before[b] = a.before[b], a.t.mine[b]

@@ -70,7 +70,7 @@ func (k *catching) state() (loaded, caught bool, err error) {
 	return k.loaded, k.loaded && !k.busy && len(k.queue) == 0, k.err
 }
 
-func (k *catching) fail(err error) {
+func (k *catching) breaks(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.err == nil {
@@ -94,7 +94,7 @@ func (t *Team) startCatching(base uint64) {
 	go func() {
 		defer close(k.done)
 		if err := t.catchUp(c, k, t.mail); err != nil {
-			k.fail(err)
+			k.breaks(err)
 		}
 	}()
 }
@@ -104,7 +104,7 @@ func (t *Team) catchUp(c context.Context, k *catching, m *mail) error {
 	if err := k.fetch(c, m); err != nil {
 		return err
 	}
-	if err := t.load(k.list, k.data); err != nil {
+	if err := t.takeOver(k.list, k.data); err != nil {
 		return err
 	}
 	k.data = nil
@@ -254,7 +254,7 @@ func (k *catching) fetch(c context.Context, m *mail) error {
 			return err
 		}
 		if len(todo) > 0 {
-			m.wait(c, pause)
+			m.idle(c, pause)
 		}
 	}
 	return nil
@@ -262,7 +262,7 @@ func (k *catching) fetch(c context.Context, m *mail) error {
 
 // get gets a piece, and compares it with what the list says.
 func (k *catching) get(c context.Context, m *mail, from string, l letter) error {
-	data, err := m.ask(c, from, l)
+	data, err := m.question(c, from, l)
 	if err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (k *catching) getList(c context.Context, m *mail) error {
 	for c.Err() == nil {
 		lists := map[string][]string{}
 		for _, name := range k.sources() {
-			raw, err := m.ask(c, name, letter{Step: k.base, Entry: -1})
+			raw, err := m.question(c, name, letter{Step: k.base, Entry: -1})
 			var list manifest
 			if err == nil {
 				err = json.Unmarshal(raw, &list)
@@ -296,7 +296,7 @@ func (k *catching) getList(c context.Context, m *mail) error {
 		if len(lists) == 1 && k.plausible() {
 			return nil
 		}
-		m.wait(c, pause)
+		m.idle(c, pause)
 	}
 	return c.Err()
 }

@@ -3,8 +3,8 @@
 //
 // [New] makes a [Team] of the members of a group. [Team.Step] makes one step of training on rows
 // that all members share: it computes this member's, sums the gradients of all, and has the
-// optimizer step. [Join] is for a worker that comes later. [Each] is the loop of a worker under weft
-// run, where nodes come and go.
+// optimizer step. [Join] is for a worker that comes later. [Each] is the loop of a worker under
+// weft run, where nodes come and go.
 //
 // # When a member is lost
 //

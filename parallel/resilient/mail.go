@@ -90,8 +90,8 @@ func (m *mail) close() {
 	m.runs.Wait()
 }
 
-// leave tells members that this one is gone.
-func (m *mail) leave(c context.Context, members []string) {
+// sayGone tells members that this one is gone.
+func (m *mail) sayGone(c context.Context, members []string) {
 	c, cancel := context.WithTimeout(c, time.Second)
 	defer cancel()
 	var all sync.WaitGroup
@@ -167,7 +167,7 @@ func (m *mail) give(to string, l letter) {
 	defer cancel()
 	l.Kind = letterGives
 	var tensors []transport.Tensor
-	buf, err := m.look(&l)
+	buf, err := m.lookUp(&l)
 	if err != nil {
 		l.Error = err.Error()
 	}
@@ -178,8 +178,8 @@ func (m *mail) give(to string, l letter) {
 	_ = m.post(c, to, l, tensors...) // who gets no answer asks another one
 }
 
-// look finds what a question asks for.
-func (m *mail) look(l *letter) (*device.Buffer, error) {
+// lookUp finds what a question asks for.
+func (m *mail) lookUp(l *letter) (*device.Buffer, error) {
 	s := m.keeps.of(l.Step)
 	if s == nil {
 		return nil, fmt.Errorf("the state before step %d is not kept here", l.Step)
@@ -196,7 +196,7 @@ func (m *mail) look(l *letter) (*device.Buffer, error) {
 	}
 	var buf *device.Buffer
 	var failed error
-	err := s.read(l.Entry, l.Piece, func(b []byte) {
+	err := s.withPiece(l.Entry, l.Piece, func(b []byte) {
 		var mem []byte
 		if buf, mem, failed = zeros((len(b) + 3) / 4 * 4); failed == nil {
 			l.Bytes = copy(mem, b)
@@ -208,8 +208,8 @@ func (m *mail) look(l *letter) (*device.Buffer, error) {
 // asking bounds how long a question takes.
 const asking = 5 * time.Second
 
-// ask asks a member, and waits for its answer.
-func (m *mail) ask(c context.Context, to string, l letter) ([]byte, error) {
+// question asks a member, and waits for its answer.
+func (m *mail) question(c context.Context, to string, l letter) ([]byte, error) {
 	c, cancel := context.WithTimeout(c, asking)
 	defer cancel()
 	waits := make(chan answer, 1)
@@ -258,8 +258,8 @@ func (m *mail) gone(members []string) []string {
 	return slices.Sorted(maps.Keys(m.left))
 }
 
-// wait waits for a letter, but not for long.
-func (m *mail) wait(c context.Context, most time.Duration) {
+// idle waits for a letter, but not for long.
+func (m *mail) idle(c context.Context, most time.Duration) {
 	end := time.NewTimer(most)
 	defer end.Stop()
 	select {

@@ -98,7 +98,7 @@ func (k *snapshot) list() (m manifest, err error) {
 	for i, x := range k.tensors {
 		e := entry{Name: k.names[i], DType: x.Dtype().String(), Shape: x.Shape(), Bytes: x.Type().Bytes()}
 		for n := range e.pieces() {
-			if err := k.read(i, n, func(b []byte) { e.Sums = append(e.Sums, crc32.Checksum(b, castagnoli)) }); err != nil {
+			if err := k.withPiece(i, n, func(b []byte) { e.Sums = append(e.Sums, crc32.Checksum(b, castagnoli)) }); err != nil {
 				return m, err
 			}
 		}
@@ -118,8 +118,8 @@ func (m manifest) digest() string {
 	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
 
-// read gives the bytes of a piece of a tensor to fn, which does not keep them.
-func (k *snapshot) read(i, n int, fn func([]byte)) error {
+// withPiece gives the bytes of a piece of a tensor to fn, which does not keep them.
+func (k *snapshot) withPiece(i, n int, fn func([]byte)) error {
 	b, err := k.tensors[i].Acquire()
 	if err != nil {
 		return err
@@ -142,8 +142,8 @@ func (k *snapshot) read(i, n int, fn func([]byte)) error {
 	return nil
 }
 
-// load takes over a state that has come in pieces.
-func (t *Team) load(m manifest, data [][]byte) error {
+// takeOver takes over a state that has come in pieces.
+func (t *Team) takeOver(m manifest, data [][]byte) error {
 	s := optim.State{Tensors: map[string]*autodiff.Tensor{}, Meta: m.Meta}
 	values := map[string]*autodiff.Tensor{}
 	for i, e := range m.Entries {

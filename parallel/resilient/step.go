@@ -101,7 +101,7 @@ func (t *Team) attempt(c context.Context, w work) error {
 		x.ready[b] = make(chan struct{})
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- x.run(c) }()
+	go func() { ended <- x.makeSums(c) }()
 	adds, failed := t.compute(c, w, p.Compute[t.g.Rank()], func(b int) { close(x.ready[b]) })
 	for b, r := range x.ready {
 		select {
@@ -113,7 +113,7 @@ func (t *Team) attempt(c context.Context, w work) error {
 	}
 	err := <-ended
 	if adds != nil {
-		adds.end(failed == nil)
+		adds.settle(failed == nil)
 	}
 	for b, sum := range x.sums {
 		if sum == nil {
@@ -129,7 +129,7 @@ func (t *Team) attempt(c context.Context, w work) error {
 	if err != nil {
 		return err
 	}
-	return t.finish(c, w, failed)
+	return t.conclude(c, w, failed)
 }
 
 func (t *Team) keepSum(b int, sum *device.Buffer) {
@@ -150,8 +150,8 @@ type exchange struct {
 	sums  []*device.Buffer // by bucket
 }
 
-// run makes the sums one after another, in the same order on all members.
-func (x *exchange) run(c context.Context) error {
+// makeSums makes the sums one after another, in the same order on all members.
+func (x *exchange) makeSums(c context.Context) error {
 	for _, tr := range x.plan.Spread {
 		sum, err := x.broadcast(c, tr, x.Team.sums)
 		if err != nil {
@@ -276,8 +276,8 @@ func rowsDigest(rows []int) (sum float64) {
 	return sum
 }
 
-// finish ends a step whose sums are all there.
-func (t *Team) finish(c context.Context, w work, failed error) error {
+// conclude ends a step whose sums are all there.
+func (t *Team) conclude(c context.Context, w work, failed error) error {
 	head, err := heading(t.sums)
 	if err != nil {
 		return err
@@ -379,8 +379,8 @@ func (t *Team) dropStep() {
 
 func (t *Team) dropLast() { release(t.last) }
 
-// drop forgets all that is kept for others.
-func (t *Team) drop() {
+// dropAll forgets all that is kept for others.
+func (t *Team) dropAll() {
 	if t == nil {
 		return // it was never made
 	}

@@ -62,7 +62,7 @@ func (t *Team) mends(c context.Context, err error) bool {
 	for _, passes := range []error{collective.ErrLost, collective.ErrAborted, collective.ErrMismatch, rpc.ErrTimeout} {
 		if errors.Is(err, passes) && c.Err() == nil {
 			if t.g.Err() == nil {
-				t.mail.wait(c, pause) // who has left says so
+				t.mail.idle(c, pause) // who has left says so
 			}
 			return true
 		}
@@ -139,7 +139,7 @@ func (t *Team) repair(c context.Context) error {
 		switch {
 		case errors.Is(err, collective.ErrUnconfirmed) && c.Err() == nil:
 			t.cfg.Logger.Warn("the job's store does not say who goes on; asking again", "error", err)
-			t.mail.wait(c, 10*pause)
+			t.mail.idle(c, 10*pause)
 			continue
 		case err != nil:
 			return err
@@ -206,7 +206,7 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 		return true, t.invite(c, names)
 	}
 	if short := t.cfg.Min - len(all); short > 0 && !t.done {
-		t.wait(c, short)
+		t.awaitOthers(c, short)
 		return true, nil
 	}
 	t.change.Short = 0
@@ -214,19 +214,19 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 	if err != nil {
 		return false, t.named(err)
 	}
-	if err := t.begin(c, p, all); err != nil {
+	if err := t.undertake(c, p, all); err != nil {
 		return false, err
 	}
 	return t.dismiss(c, all)
 }
 
-// wait waits for other members to come, and says so once.
-func (t *Team) wait(c context.Context, short int) {
+// awaitOthers waits for other members to come, and says so once.
+func (t *Team) awaitOthers(c context.Context, short int) {
 	if t.change.Short != short {
 		t.change.Short = short
 		t.announce()
 	}
-	t.mail.wait(c, pause)
+	t.mail.idle(c, pause)
 }
 
 // invite takes newcomers in.
@@ -250,8 +250,8 @@ func (t *Team) invite(c context.Context, names []string) error {
 // inviting bounds how long newcomers may take that have called, and then do not come.
 const inviting = 5 * time.Second
 
-// begin begins with a plan: who is a step behind makes that step.
-func (t *Team) begin(c context.Context, p ledger.Plan, all []word) error {
+// undertake begins with a plan: who is a step behind makes that step.
+func (t *Team) undertake(c context.Context, p ledger.Plan, all []word) error {
 	rank, era := t.g.Rank(), p.Era
 	if era == "" {
 		era = all[0].Nonce

@@ -144,7 +144,7 @@ func New(c context.Context, g *collective.Group, cfg Config) (*Team, error) {
 		err = t.attach(c, g)
 	}
 	if err != nil {
-		t.drop()
+		t.dropAll()
 		return nil, fmt.Errorf("resilient: New: %w", err)
 	}
 	return t, nil
@@ -162,7 +162,7 @@ func Join(c context.Context, w *rpc.Worker, name string, cfg Config) (*Team, err
 		}
 	}
 	if err != nil {
-		t.drop()
+		t.dropAll()
 		return nil, fmt.Errorf("resilient: Join team %q: %w", name, err)
 	}
 	return t, nil
@@ -249,7 +249,7 @@ func (t *Team) detach() error {
 	}
 	t.stopCatching()
 	if t.g.Err() == nil && !t.moves {
-		t.mail.leave(context.Background(), workers(t.g))
+		t.mail.sayGone(context.Background(), workers(t.g))
 	}
 	t.mail.close()
 	t.mail = nil
@@ -264,7 +264,7 @@ func (t *Team) Close(c context.Context) error {
 	}
 	t.done, t.plan = true, nil
 	err := t.sync(c)
-	t.drop()
+	t.dropAll()
 	if err = errors.Join(ignore(err, ErrEnded), t.detach()); err != nil {
 		return fmt.Errorf("resilient: Close: %w", err)
 	}

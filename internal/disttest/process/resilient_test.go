@@ -202,8 +202,8 @@ func (s *school) end() string {
 }
 
 // TestATeamTrainsOnWhileItsProcessesAreKilled kills one of four processes every ten steps, and
-// every fourth time the one that leads a rendezvous; another one comes each time. It is 4 kills, and
-// with WEFT_SOAK 200 in 2,000 steps.
+// every fourth time the one that leads a rendezvous; another one comes each time. It is 4 kills,
+// and with WEFT_SOAK 200 in 2,000 steps.
 func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
 	kills, pace := 4, 20*time.Millisecond
 	if os.Getenv("WEFT_SOAK") != "" {

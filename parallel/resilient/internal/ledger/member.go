@@ -14,8 +14,6 @@ const (
 	Ready                // it has the state
 )
 
-func (r Role) String() string { return [...]string{"fresh", "catching", "ready"}[r] }
-
 // Status is what a member tells the others.
 type Status struct {
 	Role    Role

@@ -224,13 +224,3 @@ func (p Plan) Of(batch int) Plan {
 	p.share([]Span{{Lo: 0, Hi: batch}})
 	return p
 }
-
-// Ready is how many members have the state.
-func (p Plan) Ready() (n int) {
-	for _, r := range p.Roles {
-		if r == Ready {
-			n++
-		}
-	}
-	return n
-}
