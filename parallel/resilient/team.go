@@ -231,7 +231,7 @@ func (t *Team) attach(c context.Context, g *collective.Group) error {
 		return err
 	}
 	t.g, t.mail, t.plan, t.prev, t.tell, t.done, t.moves = g, m, nil, nil, true, false, false
-	t.known = know(g)
+	t.known, t.change, t.since = know(g), Change{}, time.Time{}
 	err = t.sync(c)
 	for err == nil && t.m.Role() != ledger.Ready {
 		err = t.follow(c)
