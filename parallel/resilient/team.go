@@ -265,15 +265,11 @@ func (t *Team) Close(c context.Context) error {
 	t.done, t.plan = true, nil
 	err := t.sync(c)
 	t.dropAll()
-	if err = errors.Join(ignore(err, ErrEnded), t.detach()); err != nil {
+	if errors.Is(err, ErrEnded) || errors.Is(err, collective.ErrExcluded) {
+		err = nil // that is what it is for
+	}
+	if err = errors.Join(err, t.detach()); err != nil {
 		return fmt.Errorf("resilient: Close: %w", err)
 	}
 	return nil
-}
-
-func ignore(err, what error) error {
-	if errors.Is(err, what) {
-		return nil
-	}
-	return err
 }
