@@ -220,10 +220,10 @@ func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
 	require.Contains(t, said, " 0 steps lost")
 }
 
-// TestANewcomerWithALargeStateHardlySlowsTheOthers has one come to two while these train. It tells
-// how long their steps took before, and while the newcomer got the state: 3 MB, and with WEFT_SOAK
-// 100 MB.
-func TestANewcomerWithALargeStateHardlySlowsTheOthers(t *testing.T) {
+// TestANewcomerWithALargeStateComesWhileTheOthersTrain has one come to two while these train. It tells
+// how long their steps took before, while the newcomer got the state, and with it: 3 MB, and with
+// WEFT_SOAK 100 MB.
+func TestANewcomerWithALargeStateComesWhileTheOthersTrain(t *testing.T) {
 	hidden, pace := 1000, 20*time.Millisecond
 	if os.Getenv("WEFT_SOAK") != "" {
 		hidden, pace = 32500, 1000*time.Millisecond // 8.4 million parameters, and twice as many numbers of AdamW
@@ -236,13 +236,13 @@ func TestANewcomerWithALargeStateHardlySlowsTheOthers(t *testing.T) {
 	came := slices.IndexFunc(first.Changes, func(c resilient.Change) bool { return len(c.Came) > 0 })
 	require.GreaterOrEqual(t, came, 0)
 	from, to := first.Changes[came].Step-1, guest.First
-	before, during := slices.Sorted(slices.Values(first.Took[5:from])), slices.Sorted(slices.Values(first.Took[from:to]))
-	mean := func(d []time.Duration) (sum time.Duration) {
-		for _, x := range d {
+	figures := func(took []time.Duration) string {
+		sorted, sum := slices.Sorted(slices.Values(took)), time.Duration(0)
+		for _, x := range took {
 			sum += x
 		}
-		return sum / time.Duration(len(d))
+		return fmt.Sprintf("%v (median), %v (mean)", sorted[len(sorted)/2], sum/time.Duration(len(took)))
 	}
-	t.Logf("steps 5 to %d took %v (median), %v (mean); steps %d to %d, while the newcomer got the state, %v and %v",
-		from, before[len(before)/2], mean(before), from, to, during[len(during)/2], mean(during))
+	t.Logf("steps 5 to %d took %s; steps %d to %d, while the newcomer got the state, %s; later ones, of three, %s",
+		from, figures(first.Took[5:from]), from, to, figures(first.Took[from:to]), figures(first.Took[to:]))
 }
