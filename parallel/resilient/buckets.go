@@ -62,7 +62,9 @@ func (t *Team) lay() {
 		t.layout[b].bytes += t.layout[b].dtype.Size()
 	}
 	t.layout = append(t.layout, bucket{dtype: device.Float64, bytes: device.Float64.Size() * (headFixed + len(t.params))})
-	t.blank, t.mine, t.sums, t.last = make([]*device.Buffer, len(t.layout)), make([]*device.Buffer, len(t.layout)), make([]*device.Buffer, len(t.layout)), make([]*device.Buffer, len(t.layout))
+	for _, bufs := range []*[]*device.Buffer{&t.blank, &t.mine, &t.sums, &t.last} {
+		*bufs = make([]*device.Buffer, len(t.layout))
+	}
 	t.heads.used = make([]float64, len(t.params))
 }
 
@@ -171,7 +173,10 @@ type place struct{ bucket, k int }
 
 func (t *Team) adding(full func(b int)) *adding {
 	n := len(t.layout)
-	a := &adding{t: t, into: make([]*device.Buffer, n), before: make([]*device.Buffer, n), handed: make([]bool, n), used: make([]float64, len(t.params)), where: make([]place, len(t.params)), missing: make([]int, n), full: full}
+	a := &adding{
+		t: t, into: make([]*device.Buffer, n), before: make([]*device.Buffer, n), handed: make([]bool, n), missing: make([]int, n),
+		used: make([]float64, len(t.params)), where: make([]place, len(t.params)), full: full,
+	}
 	for b, l := range t.layout {
 		a.missing[b] = len(l.params)
 		for k, i := range l.params {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/weft-project/weft/collective"
@@ -328,100 +325,4 @@ func (t *Team) dismiss(c context.Context, all []word) (again bool, err error) {
 		t.adopt(next, before)
 	}
 	return true, err
-}
-
-// compare fails where members differ: on all where they begin, and later on who differs.
-func (t *Team) compare(c context.Context, all []word) error {
-	ref, begins := 0, true
-	for rank, s := range all {
-		if s.Status.Era != "" && begins {
-			ref, begins = rank, false
-		}
-	}
-	if !slices.ContainsFunc(all, func(s word) bool { return s.Spec != all[ref].Spec }) {
-		return nil
-	}
-	lists, err := collective.Agree(c, t.g, t.spec)
-	if err != nil {
-		return err
-	}
-	for rank, list := range lists {
-		if slices.Equal(list, lists[ref]) || !begins && rank != t.g.Rank() {
-			continue
-		}
-		e := &DifferenceError{Worker: workers(t.g)[rank], Other: workers(t.g)[ref]}
-		for i := range max(len(list), len(lists[ref])) {
-			e.Here, e.There = at(list, i), at(lists[ref], i)
-			if e.Here != e.There {
-				return e
-			}
-		}
-	}
-	return fmt.Errorf("%w: a newcomer differs, and goes", collective.ErrAborted)
-}
-
-func at(list []string, i int) string {
-	if i < len(list) {
-		return list[i]
-	}
-	return ""
-}
-
-// named gives a difference the names of the workers.
-func (t *Team) named(err error) error {
-	var differ *ledger.DifferError
-	if !errors.As(err, &differ) {
-		return err
-	}
-	var names []string
-	for _, rank := range differ.Ranks {
-		names = append(names, workers(t.g)[rank])
-	}
-	return fmt.Errorf("%w: %s: %s", ErrDifferent, strings.Join(names, ", "), differ.What)
-}
-
-// announce tells the program what has changed.
-func (t *Team) announce() {
-	t.change.Step, t.change.Members = t.m.Step(), workers(t.g)
-	if t.cfg.Changed != nil {
-		t.cfg.Changed(t.change)
-	}
-}
-
-// changed tells of a change once the step is made that it disturbed.
-func (t *Team) changed() {
-	if len(t.change.Lost) == 0 && len(t.change.Came) == 0 {
-		return
-	}
-	if !t.since.IsZero() {
-		t.change.Stood = time.Since(t.since)
-	}
-	t.announce()
-	t.change, t.since = Change{}, time.Time{}
-}
-
-// knowing is when a group has ended.
-type knowing struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func know(g *collective.Group) *knowing {
-	k := new(knowing)
-	go func() {
-		<-g.Done() // closed at the latest with the team, or by the next generation
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.at = time.Now()
-	}()
-	return k
-}
-
-func (k *knowing) when() time.Time {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.at.IsZero() {
-		return time.Now()
-	}
-	return k.at
 }

@@ -41,7 +41,9 @@ func newSchool(t *testing.T, size, founders int, l lesson) *school {
 	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: server.Addr()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	l.Place = workload.Place{Store: server.Addr(), World: "0/", Size: founders, Token: transport.NewToken(), Lanes: []string{transport.LaneLocal, transport.LaneQUIC}}
+	l.Place = workload.Place{
+		Store: server.Addr(), World: "0/", Size: founders, Token: transport.NewToken(), Lanes: []string{transport.LaneLocal, transport.LaneQUIC},
+	}
 	s := &school{t: t, lesson: l, st: store.NewPrefix(meeting, st), procs: make([]*proctest.Proc, size), ready: make([]bool, size), came: make(chan int, 1024)}
 	for rank := range founders {
 		s.start(rank, false)
@@ -220,9 +222,9 @@ func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
 	require.Contains(t, said, " 0 steps lost")
 }
 
-// TestANewcomerWithALargeStateComesWhileTheOthersTrain has one come to two while these train. It tells
-// how long their steps took before, while the newcomer got the state, and with it: 3 MB, and with
-// WEFT_SOAK 100 MB.
+// TestANewcomerWithALargeStateComesWhileTheOthersTrain has one come to two while these train. It
+// tells how long their steps took before, while the newcomer got the state, and with it: 3 MB, and
+// with WEFT_SOAK 100 MB.
 func TestANewcomerWithALargeStateComesWhileTheOthersTrain(t *testing.T) {
 	hidden, pace := 1000, 20*time.Millisecond
 	if os.Getenv("WEFT_SOAK") != "" {

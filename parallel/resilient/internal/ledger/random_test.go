@@ -373,7 +373,10 @@ func TestEveryStepIsMadeOfEachRowOnceWhereverMembersAreLost(t *testing.T) {
 	saw := map[string]int{}
 	for seed := range uint64(soak.Cases(5000)) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		s := &sim{t: t, r: r, buckets: 1 + r.IntN(4), batch: r.IntN(9), steps: 1 + uint64(r.IntN(6)), kills: r.IntN(5), joins: r.IntN(3), looks: map[uint64]bool{}, saw: saw}
+		s := &sim{
+			t: t, r: r, buckets: 1 + r.IntN(4), batch: r.IntN(9), steps: 1 + uint64(r.IntN(6)), kills: r.IntN(5), joins: r.IntN(3),
+			looks: map[uint64]bool{}, saw: saw,
+		}
 		for step := range s.steps {
 			s.looks[step] = r.IntN(3) == 0
 		}
