@@ -2,6 +2,7 @@ package resilient_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -113,7 +114,9 @@ func TestMembersMayBeLostWhileOthersCome(t *testing.T) {
 			})
 			var left []run
 			for rank, r := range runs {
-				if _, mortal := dies[rank]; !mortal {
+				_, mortal := dies[rank]
+				late := rank >= founders && errors.Is(r.err, resilient.ErrEnded) // on a slow machine
+				if !mortal && !late {
 					left = append(left, r)
 				}
 			}

@@ -189,8 +189,10 @@ func (t *Team) adopt(next *collective.Group, before []string) {
 func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 	var names []string
 	var statuses []ledger.Status
+	begun, done := false, false
 	for _, s := range all {
 		names, statuses = append(names, s.Calls...), append(statuses, s.Status)
+		begun, done = begun || s.Status.Era != "", done || s.Done
 	}
 	if err := t.compare(c, all); err != nil {
 		return false, err
@@ -199,7 +201,7 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 		return false, elastic.ErrOver
 	}
 	slices.Sort(names)
-	if names = slices.Compact(names); len(names) > 0 && !slices.ContainsFunc(all, func(s word) bool { return s.Done }) {
+	if names = slices.Compact(names); len(names) > 0 && begun && !done {
 		return true, t.invite(c, names)
 	}
 	if short := t.cfg.Min - len(all); short > 0 && !t.done {
