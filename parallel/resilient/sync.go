@@ -189,11 +189,13 @@ func (t *Team) adopt(next *collective.Group, before []string) {
 func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 	var names []string
 	var statuses []ledger.Status
-	begun, done := false, false
+	begun, done, underway := false, false, false
 	for _, s := range all {
 		names, statuses = append(names, s.Calls...), append(statuses, s.Status)
 		begun, done = begun || s.Status.Era != "", done || s.Done
+		underway = underway || len(s.Status.Covered) > 0
 	}
+	short := t.cfg.Min - len(all)
 	if err := t.compare(c, all); err != nil {
 		return false, err
 	}
@@ -201,10 +203,11 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 		return false, elastic.ErrOver
 	}
 	slices.Sort(names)
-	if names = slices.Compact(names); len(names) > 0 && begun && !done {
+	mayCome := begun && !done && (!underway || short > 0) // a step under way is made first
+	if names = slices.Compact(names); len(names) > 0 && mayCome {
 		return true, t.invite(c, names)
 	}
-	if short := t.cfg.Min - len(all); short > 0 && !t.done {
+	if short > 0 && !t.done {
 		t.awaitOthers(c, short)
 		return true, nil
 	}
@@ -247,7 +250,7 @@ func (t *Team) invite(c context.Context, names []string) error {
 }
 
 // inviting bounds how long newcomers may take that have called, and then do not come.
-const inviting = 5 * time.Second
+const inviting = 2 * time.Second
 
 // undertake begins with a plan: who is a step behind makes that step.
 func (t *Team) undertake(c context.Context, p ledger.Plan, all []word) error {
