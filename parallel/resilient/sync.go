@@ -187,31 +187,24 @@ func (t *Team) adopt(next *collective.Group, before []string) {
 
 // settle makes of all words what is to be done; again says that all have to tell theirs again.
 func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
-	var names []string
-	var statuses []ledger.Status
-	begun, done, underway := false, false, false
-	for _, s := range all {
-		names, statuses = append(names, s.Calls...), append(statuses, s.Status)
-		begun, done = begun || s.Status.Era != "", done || s.Done
-		underway = underway || len(s.Status.Covered) > 0
-	}
-	short := t.cfg.Min - len(all)
 	if err := t.compare(c, all); err != nil {
 		return false, err
 	}
 	if slices.ContainsFunc(all, func(s word) bool { return s.Over }) {
 		return false, elastic.ErrOver
 	}
-	slices.Sort(names)
-	mayCome := begun && !done && (!underway || short > 0) // a step under way is made first
-	if names = slices.Compact(names); len(names) > 0 && mayCome {
+	if names := t.newcomers(all); len(names) > 0 {
 		return true, t.invite(c, names)
 	}
-	if short > 0 && !t.done {
+	if short := t.cfg.Min - len(all); short > 0 && !t.done {
 		t.awaitOthers(c, short)
 		return true, nil
 	}
 	t.change.Short = 0
+	var statuses []ledger.Status
+	for _, s := range all {
+		statuses = append(statuses, s.Status)
+	}
 	p, err := ledger.Decide(statuses, len(t.layout))
 	if err != nil {
 		return false, t.named(err)
@@ -220,6 +213,28 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 		return false, err
 	}
 	return t.dismiss(c, all)
+}
+
+// newcomers are those that come in now: not before the team has begun, and not before a step under
+// way is made, unless there are too few to make it.
+func (t *Team) newcomers(all []word) (names []string) {
+	begun, underway := false, false
+	for _, s := range all {
+		if s.Done {
+			return nil
+		}
+		names = append(names, s.Calls...)
+		begun, underway = begun || s.Status.Era != "", underway || len(s.Status.Covered) > 0
+	}
+	if !begun || underway && len(all) >= t.cfg.Min {
+		return nil
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if t.cfg.Max > 0 { // members may have heard different calls
+		names = names[:min(len(names), max(t.cfg.Max-len(all), 0))]
+	}
+	return names
 }
 
 // awaitOthers waits for other members to come, and says so once.
