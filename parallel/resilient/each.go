@@ -14,7 +14,8 @@ import (
 
 // Each calls work with a team of all workers of each epoch of which this worker is a part, until it
 // returns nil: it is [elastic.Membership.Each] with a team that keeps its state from one epoch to
-// the next. Where a worker is lost the others go on at once, within the epoch. The epoch ends when
+// the next. Where a worker is lost the others go on at once, within the epoch, as long as they are
+// more than half of its workers: fewer wait for the nodes to agree. The epoch ends when
 // the nodes have agreed on the next one, on all members after the same step; then links are made
 // anew, and new workers get the state from the others, which train on meanwhile. Step fails with
 // [elastic.ErrOver] there, and work is to return that.

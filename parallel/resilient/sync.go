@@ -142,6 +142,21 @@ func (t *Team) repair(c context.Context) error {
 			return err
 		}
 		t.adopt(next, before)
+		if t.over != nil && 2*next.Size() <= t.world {
+			return t.awaitPlace(c)
+		}
+	}
+}
+
+// awaitPlace waits for what the nodes agree on, where half of an epoch's workers or more are lost:
+// the others may be at work in the next one, whatever this one's store has confirmed.
+func (t *Team) awaitPlace(c context.Context) error {
+	t.cfg.Logger.Warn("most workers are lost; waiting for the nodes to agree who goes on", "left", workers(t.g))
+	select {
+	case <-t.over:
+		return elastic.ErrOver
+	case <-c.Done():
+		return context.Cause(c)
 	}
 }
 

@@ -106,8 +106,9 @@ type Team struct {
 
 	g     *collective.Group
 	mail  *mail
-	known *knowing // when the group ended
-	over  <-chan struct{}
+	known *knowing        // when the group ended
+	over  <-chan struct{} // closed when the members are about to become others; nil: never
+	world int             // how many members the group had at first
 
 	m      *ledger.Member
 	plan   *ledger.Plan // nil: the members have to tell their statuses first
@@ -231,7 +232,7 @@ func (t *Team) attach(c context.Context, g *collective.Group) error {
 		return err
 	}
 	t.g, t.mail, t.plan, t.prev, t.tell, t.done, t.moves = g, m, nil, nil, true, false, false
-	t.known, t.change, t.since = know(g), Change{}, time.Time{}
+	t.known, t.change, t.since, t.world = know(g), Change{}, time.Time{}, g.Size()
 	err = t.sync(c)
 	for err == nil && t.m.Role() != ledger.Ready {
 		err = t.follow(c)
