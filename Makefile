@@ -86,12 +86,13 @@ fuzz:
 		done
 	done
 
-# Ten minutes of calls between processes that are killed and join again; an hour of a group whose members are killed, left out and replaced; five
+# Ten minutes of calls between processes that are killed and join again; an hour of a group whose members are killed, left out and replaced; 200 kills in a team that trains; five
 # minutes of 64 passes at once; then every random test a hundred times as long:
 # the tag makes internal/soak multiply the number of its cases.
 soak:
 	WEFT_SOAK=$${WEFT_SOAK:-10m} go test -count=1 -v -timeout $(SOAKTIME) -run '^TestSoak$$' ./internal/disttest/process
 	WEFT_SOAK=$${WEFT_SOAK:-60m} go test -count=1 -v -timeout $(SOAKTIME) -run '^TestGroupSoak$$' ./internal/disttest/process
+	WEFT_SOAK=$${WEFT_SOAK:-1m} go test -count=1 -v -timeout $(SOAKTIME) -run 'ATeamTrainsOn|ANewcomerWithALarge' ./internal/disttest/process
 	WEFT_SOAK=$${WEFT_SOAK:-5m} go test -count=1 -v -timeout $(SOAKTIME) -run 'SixtyFourPasses' ./internal/disttest
 	go test $(RACE) -tags soak -shuffle=on -count=1 -timeout $(SOAKTIME) ./...
 

@@ -144,3 +144,15 @@ func TestWhoTheStoreDoesNotAnswerDoesNotGoOnUntilItDoes(t *testing.T) {
 	})
 	sums(t, closed(t, next), 0, 1)
 }
+
+func TestAWorkerThatIsClosedEndsItsGroupsHere(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 2)
+	gs := groups(t, ws, "g")
+	waits := make(chan error)
+	go func() { waits <- gs[0].Barrier(t.Context()) }() // the other one does not come
+	require.NoError(t, ws[0].Close())
+	err := <-waits
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, rpc.ErrLeft)
+	<-gs[0].Done()
+}

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/weft-project/weft/collective/internal/ballot"
@@ -60,7 +61,12 @@ func (g *Group) meet(hosts []string) {
 	watched, cancel := context.WithCancel(g.life)
 	g.unwatch = cancel
 	events := g.w.Peers(watched)
-	g.runs.Go(func() { g.watch(events) })
+	g.runs.Go(func() {
+		g.watch(events)
+		if watched.Err() == nil { // this worker has left the job
+			g.breakUp(fmt.Errorf("%w: %w", ErrClosed, rpc.ErrLeft))
+		}
+	})
 	close(g.coming.ready)
 }
 

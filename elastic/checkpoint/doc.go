@@ -8,8 +8,7 @@
 // manifest last, so a checkpoint is whole or not there. The manifest holds the checksums of every
 // tensor, of the files' headers, and of itself: a file that was cut or changed afterwards,
 // anywhere, is refused by its name ([ErrCorrupt]) when what was changed is read. Workers that read
-// different parts then tell each other, and go on with the next of [Dir.Steps] (examples/elastic
-// does so when it agrees where to go on).
+// different parts then tell each other, and go on with the next of [Dir.Steps].
 //
 // [OpenFile] reads a file of safetensors that others have written.
 //

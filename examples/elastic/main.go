@@ -1,7 +1,7 @@
 // Elastic trains a classifier of handwritten digits on workers that come and go while it trains.
-// The parameters lie on all workers, each on one of them, and gradients come together there; when a
-// worker is lost the others form a new world and go on from the last checkpoint, and when one comes
-// from where they are. No process is started again but the lost one.
+// Each has the whole model (package parallel/resilient). When a worker is lost the others compute
+// its rows of the step that is under way, and go on; when one comes it gets the state from them. No
+// process is started again but the lost one. Checkpoints are for when all are lost.
 //
 //	elastic                                # a demonstration: three agents on this machine, some of which are killed
 //	weft run --nnodes 1:3 --rdzv-endpoint HOST:29400 --max-restarts 9 elastic      # the same on each of up to three machines, with a shared folder
@@ -18,10 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weft-project/weft/elastic"
-	"github.com/weft-project/weft/elastic/checkpoint"
 	"github.com/weft-project/weft/examples/internal/show"
-	"github.com/weft-project/weft/examples/internal/table"
 )
 
 // settings are the command line.
@@ -71,25 +68,6 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
-}
-
-// train is a worker: it takes part in every epoch until the training is done.
-func train(c context.Context, s settings, stdout io.Writer) error {
-	t := &trainer{settings: s, out: newReporter(s, stdout), has: shard{step: -1}}
-	var err error
-	if t.data, err = table.Load("", s.seed); err != nil {
-		return err
-	}
-	if t.saved, err = checkpoint.Open(s.checkpoints, checkpoint.Config{}); err != nil {
-		return err
-	}
-	m, err := elastic.Join(c)
-	if err != nil {
-		return err
-	}
-	defer m.Close() //nolint:errcheck // the agent knows when this process ends
-	fmt.Fprintf(stdout, "worker %d is process %d\n", m.Place().Rank, os.Getpid())
-	return m.Each(c, t.work)
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {

@@ -118,7 +118,7 @@ func TestTrainingGoesOnWhenAWorkerIsKilledTheFirstAgentIsLostAndAnotherComes(t *
 	args := []string{"--epochs", "6"}
 	got, out := played(t, "worker", []event{{0.2, killWorker}, {0.3, killFirstAgent}, {0.4, addAgent}}, append(args, "--pace", "20ms")...)
 	logStops(t, out)
-	for _, says := range []string{"a worker was replaced: 3 workers go on from the checkpoint of step ", "3 nodes became 2, 3 workers became 2: 2 workers go on from the checkpoint of step ",
+	for _, says := range []string{"a worker was replaced: 3 workers go on from step ", "3 nodes became 2, 3 workers became 2: 2 workers go on from step ",
 		"2 nodes became 3, 2 workers became 3: 3 workers go on from step "} {
 		require.Contains(t, out, says)
 	}

@@ -1,46 +1,48 @@
 package main
 
 import (
+	"context"
 	"math/rand/v2"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/parallel"
 )
 
-// firstParams are the parameters before the first step: features → hidden → hidden/2 → classes,
-// weights and biases in turn.
-func (t *trainer) firstParams() []*autodiff.Tensor {
+// newModel is the network before the first step: features → hidden → hidden/2 → classes. GELU has
+// no kinks, so that what little the order of a sum changes stays little, and one can see that
+// nothing else has.
+func (t *trainer) newModel() nn.Sequential {
 	src := rand.New(rand.NewPCG(t.seed, 2))
-	return nn.NewMLP(src, autodiff.GELU, t.data.Features, t.hidden, max(t.hidden/2, 1), t.data.Classes).Params()
-}
-
-// logits is the network's output for some rows, with parameters from wherever they are. GELU has no
-// kinks, so that what little the order of a sum changes stays little, and one can see that nothing
-// else has.
-func logits(params []*autodiff.Tensor, x *autodiff.Tensor) *autodiff.Tensor {
-	for i := 0; i < len(params); i += 2 {
-		if i > 0 {
-			x = autodiff.GELU(x)
-		}
-		x = autodiff.Linear(x, params[i], params[i+1])
-	}
-	return x
+	return nn.NewMLP(src, autodiff.GELU, t.data.Features, t.hidden, max(t.hidden/2, 1), t.data.Classes)
 }
 
 func (t *trainer) rule() optim.Rule { return optim.SGD{LR: t.lr, Momentum: 0.9, WeightDecay: 5e-4} }
 
-// perEpoch is how many steps go once through the training part.
-func (t *trainer) perEpoch() int { return (len(t.data.Train.Y) + t.batch - 1) / t.batch }
+// steps go through the training part as often as there are epochs.
+func (t *trainer) steps() int { return t.epochs * ((len(t.data.Train.Y) + t.batch - 1) / t.batch) }
 
-func (t *trainer) steps() int { return t.epochs * t.perEpoch() }
-
-// rows are the examples of a step: the seed and the step say which, and nothing else does.
-func (t *trainer) rows(step int) []int {
-	epoch, at := step/t.perEpoch(), step%t.perEpoch()*t.batch
-	order := rand.New(rand.NewPCG(t.seed, uint64(4+epoch))).Perm(len(t.data.Train.Y))
-	return order[at:min(at+t.batch, len(order))]
+func (t *trainer) rows() parallel.Rows {
+	return parallel.Rows{Seed: t.seed, N: len(t.data.Train.Y), Batch: t.batch}
 }
 
-// share is what a worker has of n things.
-func share(n, rank, world int) (from, to int) { return rank * n / world, (rank + 1) * n / world }
+// loss is the mean loss over some rows.
+func (t *trainer) loss(_ context.Context, rows []int) (*autodiff.Tensor, error) {
+	x, y := t.data.Train.Batch(rows)
+	if err := autodiff.NewArena("step").Adopt(x); err != nil {
+		return nil, err
+	}
+	return nn.CrossEntropy(t.model.Forward(x), y), nil
+}
+
+// accuracy is the share of the test rows that are recognised.
+func (t *trainer) accuracy() (float64, error) {
+	x, y := t.data.Test.All()
+	owner := autodiff.NewArena("test")
+	defer owner.Free()
+	if err := owner.Adopt(x); err != nil {
+		return 0, err
+	}
+	return nn.Accuracy(t.model.Forward(x), y)
+}

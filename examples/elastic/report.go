@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/weft-project/weft/examples/internal/show"
 )
@@ -20,94 +19,31 @@ type result struct {
 type reporter struct {
 	settings
 	*show.Progress
-	out   io.Writer
-	news  *resumption // until the first step of an epoch is made
-	total int
-	world int
-	told  map[string]bool // checkpoints that were refused
-}
-
-// resumption is what the first step of an epoch will be told with.
-type resumption struct {
-	mark
-	from         string
-	first        bool      // the training begins
-	since, known time.Time // when the last work stopped, and when the nodes knew why; zero: nobody here has worked before
-}
-
-func (m mark) workers() string {
-	if m.World == 1 {
-		return "1 worker goes on"
-	}
-	return fmt.Sprintf("%d workers go on", m.World)
+	out  io.Writer
+	told map[string]bool // checkpoints that were refused
 }
 
 func newReporter(s settings, out io.Writer) *reporter {
 	return &reporter{settings: s, out: out, told: map[string]bool{}}
 }
 
-// resumed is told where training goes on.
-func (e *epoch) resumed(p plan, all []having) {
-	if e.Rank != 0 {
-		return
+// begins is told how an epoch begins.
+func (r *reporter) begins(what string, step int) {
+	r.printf("%s", what)
+	if r.Progress != nil {
+		r.At(step)
 	}
-	last := all[0] // of those who have worked before; who was cut off has stood still for longer
-	for _, h := range all {
-		if h.Still > 0 && (last.Still == 0 || h.Still < last.Still) {
-			last = h
-		}
-	}
-	now, n := time.Now(), &resumption{mark: mark{Step: p.step, World: e.World, Why: last.Why}}
-	switch {
-	case p.step == 0:
-		n.from = "from the beginning"
-	case len(p.from) == 0:
-		n.from = fmt.Sprintf("from the checkpoint of step %d", p.step)
-	default:
-		n.from = fmt.Sprintf("from step %d, of which nothing is lost", p.step)
-	}
-	if n.first = p.step == 0 && last.Still == 0; last.Still > 0 {
-		n.since, n.known = now.Add(-last.Still), now.Add(-last.Known)
-	}
-	e.out.announce(n, e.steps(), len(e.data.Train.Y), len(e.data.Test.Y))
 }
 
-func (r *reporter) announce(n *resumption, total, train, test int) {
+// made is told of every step that this worker makes as the first one.
+func (r *reporter) made(step, total int, loss float64, world int) {
 	if r.Progress == nil {
-		fmt.Fprintf(r.out, "%d rows to train on, %d to test; %d steps\n", train, test, total)
 		r.Progress = show.NewProgress(r.out, total)
+		r.At(step - 1)
 	}
-	r.news, r.total, r.world = n, total, n.World
-	if n.since.IsZero() {
-		r.Say("%s: %s %s", n.Why, n.workers(), n.from)
-	}
-	r.At(n.Step)
-}
-
-// began is the mark of an epoch's first step, once the work for that is done; nil after other
-// steps.
-func (r *reporter) began(step int) *mark {
-	n := r.news
-	r.news = nil
-	if n == nil {
-		return nil
-	}
-	if !n.since.IsZero() {
-		still := time.Since(n.since)
-		r.Say("%s: %s %s; stood still for %.2f s, %.2f s of it since the nodes knew",
-			n.Why, n.workers(), n.from, still.Seconds(), min(still, time.Since(n.known)).Seconds())
-	}
-	if n.first {
-		return nil
-	}
-	return &n.mark
-}
-
-// made is told of every step.
-func (r *reporter) made(step int, loss float64) {
 	r.Step(loss)
-	if step%r.lines == 0 || step == r.total {
-		r.Line("step %d/%d  loss %.4f  world %d", step, r.total, loss, r.world)
+	if step%r.lines == 0 || step == total {
+		r.Line("step %d/%d  loss %.4f  world %d", step, total, loss, world)
 	}
 }
 
@@ -132,7 +68,9 @@ func (r *reporter) printf(format string, v ...any) {
 }
 
 func (r *reporter) finish(accuracy float64, h history) error {
-	r.Done()
+	if r.Progress != nil {
+		r.Done()
+	}
 	fmt.Fprintf(r.out, "test accuracy %.4f\n", accuracy)
 	if r.result != "" {
 		b, err := json.Marshal(result{h, accuracy})

@@ -1,81 +1,113 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/elastic/checkpoint"
+	"github.com/weft-project/weft/optim"
 )
 
-// saves are this worker's parts of checkpoints that are under way beside the training, one at a
-// time.
-type saves struct {
-	c    context.Context // of them all
-	stop context.CancelFunc
-	last *checkpoint.Pending
+// history is the loss of every step so far, and where the workers changed.
+type history struct {
+	Losses []float64
+	Marks  []mark
+	World  int // of the last step
 }
 
-// wait returns when what is under way is whole, or why it is not.
-func (s *saves) wait() error {
+// mark is a step before which the workers have changed.
+type mark struct{ Step, World int }
+
+// notes are what a checkpoint holds beside tensors.
+type notes struct {
+	Optim   optim.Meta
+	History history
+}
+
+// save begins to write a checkpoint, beside the training, when the one before is whole.
+func (t *trainer) save(c context.Context) error {
+	if err := t.saving.wait(); err != nil {
+		return err
+	}
+	state, err := t.opt.State()
+	if err != nil {
+		return err
+	}
+	note, err := json.Marshal(notes{state.Meta, t.history})
+	if err != nil {
+		return err
+	}
+	values, err := checkpoint.Pieces("model.", maps.Collect(nn.State(t.model)))
+	if err != nil {
+		return err
+	}
+	slots, err := checkpoint.Pieces("optim.", state.Tensors)
+	if err != nil {
+		return err
+	}
+	part := checkpoint.Part{Step: int64(len(t.Losses)), Pieces: append(values, slots...), Notes: map[string]string{"notes": string(note)}}
+	t.saving.last, err = t.saved.Start(c, part)
+	return err
+}
+
+// saving is the checkpoint that is under way.
+type saving struct{ last *checkpoint.Pending }
+
+// wait returns when it is whole, or why it is not.
+func (s saving) wait() error {
 	if s.last == nil {
 		return nil
 	}
 	return s.last.Wait()
 }
 
-// abandon gives up what is under way: who was lost will not write its part.
-func (s *saves) abandon() {
-	s.stop()
-	_ = s.wait() // the older checkpoints are as they were
-}
-
-// saving begins to save what this worker has. It returns when that is copied.
-func (e *epoch) saving(c context.Context, _ none) (none, error) {
-	if err := e.saves.wait(); err != nil {
-		return none{}, err
-	}
-	part := checkpoint.Part{Rank: e.Rank, World: e.World, Store: e.Store}
-	err := e.with(c, func(s *shard) (err error) {
-		part.Step = int64(s.step)
-		if part.Pieces, err = s.pieces(); err == nil && e.Rank == 0 {
-			var marks []byte
-			marks, err = json.Marshal(s.Marks)
-			part.Notes = map[string]string{"marks": string(marks)}
-			part.Pieces = append(part.Pieces, checkpoint.Piece{Name: "losses", DType: "F64", Shape: []int{len(s.Losses)}, Data: littleEndian(s.Losses)})
+// resume takes over the newest checkpoint that can be read: whoever wrote the newest may have had a
+// disk that was full. Without one training begins at the beginning.
+func (t *trainer) resume() error {
+	steps, err := t.saved.Steps()
+	for _, step := range steps {
+		err := t.restore(step)
+		if err == nil {
+			return nil
 		}
+		if errors.Is(err, errOther) {
+			return err
+		}
+		t.out.refused(step, err)
+	}
+	return err
+}
+
+// errOther is that a checkpoint is of another model.
+var errOther = errors.New("it is of another --hidden: name another folder, or the same --hidden")
+
+// restore takes over the checkpoint of a step; where it fails nothing has changed.
+func (t *trainer) restore(step int64) error {
+	k, err := t.saved.At(step)
+	if err != nil {
 		return err
-	})
-	if err == nil {
-		e.saves.last, err = e.saved.Start(e.saves.c, part)
 	}
-	return none{}, err
-}
-
-// readHistory is the history that a checkpoint holds.
-func readHistory(from *checkpoint.Checkpoint) (h history, err error) {
-	x, err := from.Read("losses")
-	if err == nil {
-		h.Losses, err = numbers[float64](x.Data)
+	defer k.Close() //nolint:errcheck // it was only read
+	values, err := checkpoint.Tensors(k, "model.", autodiff.FromRaw)
+	if err != nil {
+		return err
 	}
-	return h, errors.Join(err, json.Unmarshal([]byte(from.Notes["marks"]), &h.Marks))
-}
-
-type number interface{ float32 | float64 }
-
-func littleEndian[T number](v []T) []byte {
-	var b bytes.Buffer
-	_ = binary.Write(&b, binary.LittleEndian, v) // it is written to memory
-	return b.Bytes()
-}
-
-func numbers[T number](raw []byte) ([]T, error) {
-	v := make([]T, len(raw)/binary.Size(T(0)))
-	if _, err := binary.Decode(raw, binary.LittleEndian, v); err != nil {
-		return nil, fmt.Errorf("%d bytes of a checkpoint: %w", len(raw), err)
+	var state optim.State
+	if state.Tensors, err = checkpoint.Tensors(k, "optim.", autodiff.FromRaw); err != nil {
+		return err
 	}
-	return v, nil
+	var n notes
+	if err := json.Unmarshal([]byte(k.Notes["notes"]), &n); err != nil {
+		return err
+	}
+	if err := nn.Load(t.model, values); err != nil {
+		return fmt.Errorf("the checkpoint of step %d: %w; %w", step, err, errOther)
+	}
+	state.Meta, t.history = n.Optim, n.History
+	return t.opt.Load(state)
 }

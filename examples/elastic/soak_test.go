@@ -116,7 +116,7 @@ func TestTheStoreInWhichTheAgentsMeetMayBeKilledAndComeBackWithItsJournal(t *tes
 	}
 	var said proctest.Output
 	file := filepath.Join(dir, "result.json")
-	require.NoError(t, performAt(t.Context(), addr, quietly(file, append(args, "--pace", "10ms")), "worker", []event{
+	require.NoError(t, performAt(t.Context(), addr, quietly(file, append(args, "--pace", "30ms")), "worker", []event{
 		{0.1, killWorker}, {0.2, kill}, {0.4, again}, {0.5, killWorker}, {0.6, killFirstAgent}, {0.7, addAgent},
 	}, &said), "%s", &said)
 	requireNobody(t, said.String())
@@ -130,7 +130,7 @@ func TestAJobWhoseRendezvousIsGoneWithItsAgentEndsWithAnErrorThatSaysSo(t *testi
 	var said proctest.Output
 	host := ""
 	began := time.Now()
-	err := performAt(t.Context(), addr, quietly("", []string{"--epochs", "10", "--pace", "10ms"}), "worker", []event{{0.3, func(w *crew, _ string) (string, error) {
+	err := performAt(t.Context(), addr, quietly("", []string{"--epochs", "300", "--pace", "10ms"}), "worker", []event{{0.01, func(w *crew, _ string) (string, error) {
 		for name, a := range w.agents { // the one that listens there
 			links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", a.cmd.Process.Pid))
 			if err != nil {
@@ -145,7 +145,7 @@ func TestAJobWhoseRendezvousIsGoneWithItsAgentEndsWithAnErrorThatSaysSo(t *testi
 		return "kill -9 of " + host + ", which has the rendezvous", w.signal(host, syscall.SIGKILL)
 	}}}, &said)
 	require.Error(t, err, "%s", &said)
-	require.Contains(t, said.String(), "the rendezvous' store cannot be reached")
+	require.Contains(t, said.String(), "which hosts the rendezvous, is gone")
 	t.Logf("%v; after %v", err, time.Since(began))
 	requireNobody(t, said.String())
 }

@@ -2,151 +2,163 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"net"
+	"math"
 	"os"
-	"sync"
 	"time"
 
+	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/checkpoint"
 	"github.com/weft-project/weft/examples/internal/table"
-	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/parallel/resilient"
 )
 
 // trainer is one worker, for the life of its process.
 type trainer struct {
 	settings
-	data  *table.Data
-	saved *checkpoint.Dir
-	out   *reporter
-	has   shard // what it brings into the next epoch
+	history
+	data   *table.Data
+	model  nn.Sequential
+	opt    *optim.Local
+	saved  *checkpoint.Dir
+	saving saving
+	out    *reporter
 
 	last    elastic.Place // in which it has trained, and when that ended; zero before
 	stopped time.Time
+	from    string // where it begins
+	had     uint64 // the step to come when it was started
 }
 
-// epoch is a trainer among the workers of one epoch. What it serves runs only while it lasts.
-type epoch struct {
-	*trainer
-	*elastic.Epoch
-	api
-	saves saves
-	count int           // of parameters
-	ready chan struct{} // closed when now is there
-	ended chan struct{} // closed when the first worker says that the epoch is over
+// train is a worker: it takes part in every epoch until the training is done.
+func train(c context.Context, s settings, stdout io.Writer) error {
+	t := &trainer{settings: s, out: newReporter(s, stdout)}
+	if err := t.prepare(); err != nil {
+		return err
+	}
+	m, err := elastic.Join(c)
+	if err != nil {
+		return err
+	}
+	defer m.Close() //nolint:errcheck // the agent knows when this process ends
+	fmt.Fprintf(stdout, "worker %d is process %d\n", m.Place().Rank, os.Getpid())
+	return resilient.Each(c, m, resilient.Config{
+		Params: nn.Parameters(t.model), Optimizer: t.opt, Step: t.had, Changed: t.changed, Made: t.made,
+		Save:   func() ([]byte, error) { return json.Marshal(t.history) },
+		Load:   func(b []byte) error { t.history = history{}; return json.Unmarshal(b, &t.history) },
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), // losses are told of here
+	}, t.work)
+}
 
-	mu  sync.Mutex
-	now shard
+// prepare has the data, and the model as it is in the newest checkpoint.
+func (t *trainer) prepare() (err error) {
+	if t.data, err = table.Load("", t.seed); err != nil {
+		return err
+	}
+	if t.saved, err = checkpoint.Open(t.checkpoints, checkpoint.Config{}); err != nil {
+		return err
+	}
+	t.model = t.newModel()
+	if t.opt, err = optim.NewGroups(optim.Named(t.rule(), nn.Parameters(t.model))); err != nil {
+		return err
+	}
+	if err = t.resume(); err != nil {
+		return err
+	}
+	t.had = uint64(len(t.Losses))
+	if t.from = "from the beginning"; len(t.Losses) > 0 {
+		t.from = fmt.Sprintf("from the checkpoint of step %d", len(t.Losses))
+	}
+	return nil
 }
 
 // work is this worker's part in one epoch.
-func (t *trainer) work(c context.Context, in *elastic.Epoch) error {
-	e := &epoch{trainer: t, Epoch: in, count: len(t.firstParams()), ready: make(chan struct{}), ended: make(chan struct{})}
-	err := e.train(c)
-	select {
-	case <-e.ready:
-		t.has, t.last, t.stopped = e.now, e.Place, time.Now() // nobody else uses it any more
-	default: // it keeps what it had
+func (t *trainer) work(c context.Context, e *elastic.Epoch, team *resilient.Team) error {
+	t.begins(e, team)
+	err := t.learn(c, team)
+	t.last, t.stopped = e.Place, time.Now()
+	if err == nil && team.Rank() == 0 {
+		err = t.conclude()
 	}
-	if err == nil && t.has.step < t.steps() {
-		return elastic.ErrOver
-	}
-	select {
-	case <-in.Over: // that is why
-	default:
-		if err != nil && c.Err() == nil {
-			t.out.lost(in.Rank, err)
-		}
+	if err != nil && c.Err() == nil && !errors.Is(err, elastic.ErrOver) {
+		t.out.lost(e.Rank, err)
 	}
 	return err
 }
 
-// train joins the others, agrees with them where to go on, and trains until the end, or until
-// others come or go.
-func (e *epoch) train(c context.Context) error {
-	e.saves.c, e.saves.stop = context.WithCancel(c)
-	defer e.saves.abandon()
-	joining, joined := e.Context(c)
-	defer joined()
-	w, err := rpc.Join(joining, rpc.Config{
-		Store: e.Store, Rank: e.Rank, WorldSize: e.World, Listen: net.JoinHostPort(e.Addr, "0"), Functions: e.serve(),
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), // losses are told of here
-	})
-	if errors.Is(err, rpc.ErrConfig) { // such as no token
-		return elastic.Final(err)
+// begins tells how an epoch begins: each worker that has worked before, and in the first the first.
+func (t *trainer) begins(e *elastic.Epoch, team *resilient.Team) {
+	switch {
+	case t.last.World > 0:
+		t.from = fmt.Sprintf("from step %d, of which nothing is lost; stood still for %.2f s", team.Next(), time.Since(t.stopped).Seconds())
+	case team.Rank() != 0:
+		return
+	case team.Next() != t.had:
+		t.from = fmt.Sprintf("from step %d, which it has got from the others", team.Next())
+	default:
+		fmt.Fprintf(t.out.out, "%d rows to train on, %d to test; %d steps\n", len(t.data.Train.Y), len(t.data.Test.Y), t.steps())
 	}
-	if err != nil {
-		return err
-	}
-	defer w.Close() //nolint:errcheck // the others are told, or gone
-	if err := e.agree(w.Context(joining)); err != nil {
-		return err
-	}
-	joined()
-	if e.Rank == 0 {
-		err = e.lead(w.Context(c), w)
-	} else {
-		err = e.follow(c, w)
-	}
-	if err != nil {
-		return err
-	}
-	return w.Leave(c)
+	t.out.begins(fmt.Sprintf("%s: %s %s", e.Change(t.last), goOn(team.Size()), t.from), int(team.Next()))
 }
 
-// lead makes the steps. When the nodes change without any of these workers being lost, the step
-// that is under way is the last of this epoch.
-func (e *epoch) lead(c context.Context, w *rpc.Worker) error {
-	for e.step() < e.steps() {
-		select {
-		case <-e.Over:
-			return e.all(c, e.end)
-		default:
-		}
+// learn makes the steps that are left. When the nodes change the step that is under way is the last
+// of this epoch.
+func (t *trainer) learn(c context.Context, team *resilient.Team) error {
+	for step := team.Next(); step < uint64(t.steps()); step = team.Next() {
 		began := time.Now()
-		if err := w.Pass(c, e.pass); err != nil {
-			return fmt.Errorf("step %d: %w", e.step()+1, err)
+		loss, err := team.Step(c, step, t.rows(), t.loss)
+		if err != nil {
+			return err
 		}
-		if n := e.step(); n%e.every == 0 || n == e.steps() {
-			if err := e.all(c, e.save); err != nil {
-				return err
+		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+			return elastic.Final(fmt.Errorf("the loss is %v; a smaller --lr than %g may help", loss, t.lr))
+		}
+		if n := int(step) + 1; team.Rank() == 0 {
+			t.out.made(n, t.steps(), loss, team.Size())
+			if n%t.every == 0 || n == t.steps() {
+				if err := t.save(c); err != nil {
+					return elastic.Final(err)
+				}
 			}
 		}
-		time.Sleep(time.Until(began.Add(e.pace)))
+		time.Sleep(time.Until(began.Add(t.pace)))
 	}
-	accuracy, err := e.accuracy(c, w)
+	return nil
+}
+
+// made notes a step. All workers have the same history.
+func (t *trainer) made(m resilient.Made) {
+	if t.World != m.Members && t.World > 0 {
+		t.Marks = append(t.Marks, mark{len(t.Losses), m.Members})
+	}
+	t.World, t.Losses = m.Members, append(t.Losses, m.Loss)
+}
+
+// changed tells of losses that training goes on after at once, and of newcomers.
+func (t *trainer) changed(change resilient.Change) {
+	if len(change.Lost) > 0 {
+		t.out.printf("%v lost: %s with step %d; stood still for %.3f s", change.Lost, goOn(len(change.Members)), change.Step, change.Stood.Seconds())
+	}
+}
+
+func goOn(workers int) string {
+	if workers == 1 {
+		return "1 worker goes on"
+	}
+	return fmt.Sprintf("%d workers go on", workers)
+}
+
+// conclude tells how good the model has become, when the last checkpoint is whole.
+func (t *trainer) conclude() error {
+	accuracy, err := t.accuracy()
 	if err != nil {
 		return err
 	}
-	return errors.Join(elastic.Final(e.out.finish(accuracy, e.now.history)), e.all(c, e.end))
-}
-
-// follow serves until the first worker says that the epoch is over, or somebody is lost.
-func (e *epoch) follow(c context.Context, w *rpc.Worker) error {
-	c, cancel := context.WithCancel(c)
-	defer cancel()
-	events := w.Peers(c)
-	for {
-		select {
-		case <-e.ended:
-			return nil
-		case p, ok := <-events:
-			switch {
-			case !ok:
-				return context.Cause(c)
-			case p.Change == rpc.PeerWasLost || p.Change == rpc.PeerHasLeft:
-				return p.Cause
-			}
-		}
-	}
-}
-
-// step is how many steps have been made.
-func (e *epoch) step() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.now.step
+	return elastic.Final(errors.Join(t.saving.wait(), t.out.finish(accuracy, t.history)))
 }

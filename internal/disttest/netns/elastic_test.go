@@ -116,7 +116,7 @@ func startJob(t *testing.T) *job {
 			j.ended <- e
 		}()
 	}
-	start(3, weft, "store", "serve", "--listen", store, "--tls")
+	start(3, weft, "store", "serve", "--listen", store, "--tls", "--rdzv-id", "cut")
 	j.await("tcp://", 3)
 	for host := range 3 {
 		start(host, weft, "run", "--nnodes", "1:3", "--rdzv-endpoint", store, "--rdzv-id", "cut", "--rdzv-conf", "last_call_timeout=2,keep_alive_timeout=3",

@@ -1,0 +1,315 @@
+package resilient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
+)
+
+// What a letter says.
+const (
+	letterCalls  = iota + 1 // its sender would be a member
+	letterLeaves            // its sender is a member no more
+	letterAsks              // for a piece of a state, or for its list
+	letterGives
+)
+
+// letter goes from one worker to another, beside the group's operations.
+type letter struct {
+	Kind  uint8  `cbor:"1,keyasint"`
+	ID    uint64 `cbor:"2,keyasint,omitempty"` // of a question
+	Step  uint64 `cbor:"3,keyasint,omitempty"` // before which the state is
+	Entry int    `cbor:"4,keyasint,omitempty"` // −1: the list of all
+	Piece int    `cbor:"5,keyasint,omitempty"`
+	List  []byte `cbor:"6,keyasint,omitempty"`
+	Error string `cbor:"7,keyasint,omitempty"`
+	Bytes int    `cbor:"8,keyasint,omitempty"`
+}
+
+// answer is a letter that gives, with what it carries.
+type answer struct {
+	letter
+	data []byte
+	err  error
+}
+
+// mail is a worker's letters to and from the others of a team. Safe for concurrent use.
+type mail struct {
+	w       *rpc.Worker
+	service string
+	keeps   *keeping
+	stop    func()
+	life    context.Context
+	end     context.CancelFunc
+	runs    sync.WaitGroup
+	news    chan struct{} // of capacity 1
+
+	mu     sync.Mutex
+	closed bool
+	called map[string]bool
+	left   map[string]bool
+	asked  map[uint64]chan answer
+	last   uint64 // question
+}
+
+// listen takes the letters of a team.
+func listen(w *rpc.Worker, team string, keeps *keeping) (*mail, error) {
+	m := &mail{
+		w: w, service: "resilient/" + team, keeps: keeps, news: make(chan struct{}, 1),
+		called: map[string]bool{}, left: map[string]bool{}, asked: map[uint64]chan answer{},
+	}
+	m.life, m.end = context.WithCancel(context.Background())
+	stop, err := rpc.OnPost(w, m.service, m.receive)
+	if err != nil {
+		m.end()
+		return nil, fmt.Errorf("this worker is in team %q already: %w", team, err)
+	}
+	m.stop = stop
+	return m, nil
+}
+
+// close tells nobody, and waits for what is under way.
+func (m *mail) close() {
+	m.stop()
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.end()
+	m.runs.Wait()
+}
+
+// sayGone tells members that this one is gone.
+func (m *mail) sayGone(c context.Context, members []string) {
+	c, cancel := context.WithTimeout(c, time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, name := range members {
+		if name != m.w.Name() {
+			all.Go(func() { _ = m.post(c, name, letter{Kind: letterLeaves}) }) // who is gone needs not know
+		}
+	}
+	all.Wait()
+}
+
+func (m *mail) post(c context.Context, to string, l letter, tensors ...transport.Tensor) error {
+	raw, err := cbor.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return rpc.Post(c, m.w, to, m.service, raw, tensors...)
+}
+
+// receive takes a letter; it must not wait.
+func (m *mail) receive(from rpc.WorkerInfo, header []byte, tensors []transport.Tensor) {
+	msg := &transport.Message{Tensors: tensors}
+	var l letter
+	if cbor.Unmarshal(header, &l) != nil {
+		msg.Release()
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer func() { // what waits looks again
+		select {
+		case m.news <- struct{}{}:
+		default:
+		}
+	}()
+	switch l.Kind {
+	case letterCalls:
+		m.called[from.Name] = true
+	case letterLeaves:
+		m.left[from.Name] = true
+	case letterAsks:
+		if !m.closed {
+			m.runs.Go(func() { m.give(from.Name, l) })
+		}
+	case letterGives:
+		if waits := m.asked[l.ID]; waits != nil {
+			delete(m.asked, l.ID)
+			a := answer{letter: l}
+			a.data, a.err = content(l, tensors)
+			waits <- a
+		}
+	}
+	msg.Release()
+}
+
+// content copies what a letter carries.
+func content(l letter, tensors []transport.Tensor) ([]byte, error) {
+	switch {
+	case l.Error != "":
+		return nil, errors.New(l.Error)
+	case l.Entry < 0:
+		return l.List, nil
+	case len(tensors) != 1 || tensors[0].Buf == nil || l.Bytes < 0 || l.Bytes > tensors[0].Buf.Len():
+		return nil, fmt.Errorf("%w: a piece of a state in %d tensors", rpc.ErrProtocol, len(tensors))
+	}
+	data := make([]byte, l.Bytes)
+	return data, tensors[0].Buf.Device().Download(data, tensors[0].Buf, 0)
+}
+
+// give answers a question.
+func (m *mail) give(to string, l letter) {
+	c, cancel := context.WithTimeout(m.life, asking)
+	defer cancel()
+	l.Kind = letterGives
+	var tensors []transport.Tensor
+	buf, err := m.lookUp(&l)
+	if err != nil {
+		l.Error = err.Error()
+	}
+	if buf != nil {
+		defer buf.Release() //nolint:errcheck // ours
+		tensors = append(tensors, transport.Tensor{Dtype: device.Int32, Shape: device.Shape{buf.Len() / 4}, Buf: buf})
+	}
+	_ = m.post(c, to, l, tensors...) // who gets no answer asks another one
+}
+
+// lookUp finds what a question asks for.
+func (m *mail) lookUp(l *letter) (*device.Buffer, error) {
+	s := m.keeps.of(l.Step)
+	if s == nil {
+		return nil, fmt.Errorf("the state before step %d is not kept here", l.Step)
+	}
+	if l.Entry < 0 {
+		list, err := s.manifest()
+		if err == nil {
+			l.List, err = json.Marshal(list)
+		}
+		return nil, err
+	}
+	if l.Entry >= len(s.tensors) || l.Piece < 0 || l.Piece > s.tensors[l.Entry].Type().Bytes()/piece {
+		return nil, fmt.Errorf("%w: there is no piece %d of tensor %d", rpc.ErrArguments, l.Piece, l.Entry)
+	}
+	var buf *device.Buffer
+	var failed error
+	err := s.withPiece(l.Entry, l.Piece, func(b []byte) {
+		var mem []byte
+		if buf, mem, failed = zeros((len(b) + 3) / 4 * 4); failed == nil {
+			l.Bytes = copy(mem, b)
+		}
+	})
+	return buf, errors.Join(err, failed)
+}
+
+// asking bounds how long a question takes.
+const asking = 5 * time.Second
+
+// question asks a member, and waits for its answer.
+func (m *mail) question(c context.Context, to string, l letter) ([]byte, error) {
+	c, cancel := context.WithTimeout(c, asking)
+	defer cancel()
+	waits := make(chan answer, 1)
+	m.mu.Lock()
+	m.last++
+	l.Kind, l.ID = letterAsks, m.last
+	m.asked[l.ID] = waits
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.asked, l.ID)
+	}()
+	if err := m.post(c, to, l); err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-waits:
+		return a.data, a.err
+	case <-c.Done():
+		return nil, context.Cause(c)
+	}
+}
+
+// calls are the newcomers that have called.
+func (m *mail) calls() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.called))
+}
+
+// forget forgets that workers have called, or have left: they are members, or call again.
+func (m *mail) forget(names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range names {
+		delete(m.called, name)
+	}
+}
+
+// gone are the members that have said that they leave.
+func (m *mail) gone(members []string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.left, func(name string, _ bool) bool { return !slices.Contains(members, name) })
+	return slices.Sorted(maps.Keys(m.left))
+}
+
+// idle waits for a letter, but not for long.
+func (m *mail) idle(c context.Context, most time.Duration) {
+	end := time.NewTimer(most)
+	defer end.Stop()
+	select {
+	case <-m.news:
+	case <-end.C:
+	case <-c.Done():
+	}
+}
+
+// enlist calls the members of a team until they take this worker in.
+func enlist(c context.Context, w *rpc.Worker, team string) (*collective.Group, error) {
+	raw, err := cbor.Marshal(letter{Kind: letterCalls})
+	if err != nil {
+		return nil, err
+	}
+	calling, stop := context.WithCancel(c)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	all.Go(func() {
+		again := time.NewTicker(calls)
+		defer again.Stop()
+		var mu sync.Mutex
+		under := map[string]bool{} // to whom a call is on its way: who is gone does not hold up others
+		for calling.Err() == nil {
+			for _, o := range w.Workers() {
+				mu.Lock()
+				waits := under[o.Name] || o.Name == w.Name()
+				under[o.Name] = true
+				mu.Unlock()
+				if waits {
+					continue
+				}
+				all.Go(func() {
+					one, cancel := context.WithTimeout(calling, asking)
+					defer cancel()
+					_ = rpc.Post(one, w, o.Name, "resilient/"+team, raw) // who is no member does not hear it
+					mu.Lock()
+					defer mu.Unlock()
+					delete(under, o.Name)
+				})
+			}
+			select {
+			case <-again.C:
+			case <-calling.Done():
+			}
+		}
+	})
+	return collective.Enlist(c, w, team)
+}
+
+// calls is how often a newcomer calls.
+const calls = 100 * time.Millisecond

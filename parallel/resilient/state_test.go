@@ -1,0 +1,80 @@
+package resilient
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/autodiff/nn"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/optim"
+)
+
+// taught is a member whose optimizer has made a step.
+func taught(t testing.TB, seed uint64, sizes ...int) *Team {
+	t.Helper()
+	model := nn.NewMLP(rand.New(rand.NewPCG(seed, 1)), autodiff.GELU, sizes...)
+	opt, err := optim.NewGroups(optim.Named(optim.AdamW{LR: 0.1}, nn.Parameters(model)))
+	require.NoError(t, err)
+	team, err := newTeam(Config{Params: nn.Parameters(model), Optimizer: opt})
+	require.NoError(t, err)
+	grads := map[*autodiff.Tensor]*autodiff.Tensor{}
+	for _, p := range team.params {
+		grads[p] = nn.Ones(device.Float32, p.Shape()...)
+	}
+	require.NoError(t, opt.Step(grads))
+	return team
+}
+
+// pieces are what a newcomer gets of a snapshot.
+func pieces(t testing.TB, k *snapshot) (manifest, [][]byte) {
+	t.Helper()
+	m, err := k.manifest()
+	require.NoError(t, err)
+	data := make([][]byte, len(m.Entries))
+	for i, e := range m.Entries {
+		for n := range e.pieces() {
+			require.NoError(t, k.withPiece(i, n, func(b []byte) { data[i] = append(data[i], b...) }))
+		}
+	}
+	return m, data
+}
+
+func TestAStateThatHasTravelledInPiecesIsTheSameAndOlderThanStepsMadeMeanwhile(t *testing.T) {
+	for _, hidden := range []int{3, 600, 9000} { // below a piece, and several of a tensor
+		from, to := taught(t, 1, 30, hidden, 2), taught(t, 2, 30, hidden, 2)
+		k, err := from.state()
+		require.NoError(t, err)
+		before, err := from.digest()
+		require.NoError(t, err)
+		other, err := to.digest()
+		require.NoError(t, err)
+		require.NotEqual(t, before, other)
+		require.NoError(t, from.cfg.Optimizer.Step(map[*autodiff.Tensor]*autodiff.Tensor{from.params[0]: nn.Ones(device.Float32, from.params[0].Shape()...)}))
+		m, data := pieces(t, k)
+		require.Equal(t, before, m.Digest)
+		require.NoError(t, to.takeOver(m, data))
+		got, err := to.digest()
+		require.NoError(t, err)
+		require.Equal(t, before, got)
+		after, err := from.digest()
+		require.NoError(t, err)
+		require.NotEqual(t, before, after)
+	}
+}
+
+// BenchmarkLendingAState is what a member does for a newcomer with 100 MB, beside sending: the list
+// with its sums, a copy of each piece, and the digest at the end.
+func BenchmarkLendingAState(b *testing.B) {
+	from := taught(b, 1, 252, 32500, 4)
+	b.SetBytes(100 << 20)
+	for b.Loop() {
+		k, err := from.state()
+		require.NoError(b, err)
+		pieces(b, k)
+		_, err = from.digest()
+		require.NoError(b, err)
+	}
+}

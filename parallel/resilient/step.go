@@ -1,0 +1,321 @@
+package resilient
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
+)
+
+// Loss is the mean loss over some rows of the data, a scalar. A team calls it with this member's
+// rows, and again with rows of a member that is lost. Where it belongs to an arena, which is to be
+// its own, the team frees that when it has the gradients.
+type Loss func(c context.Context, rows []int) (*autodiff.Tensor, error)
+
+// Step makes a step: the one to come (see [Team.Next]) on the rows that rows.Of gives for it. All
+// members call it. It gives the mean loss over all rows, the same on all.
+//
+// Where members are lost meanwhile it goes on with the others. With fewer than Config.Min it waits
+// for newcomers, as long as c lives. Where the loss function fails on one member it fails on all,
+// with a [parallel.FailureError] that names it, and the step may be called again; so it may be
+// where c has ended, and nothing is lost. It fails with a [StepError] where step is not the one to
+// come, and with collective.ErrExcluded where the others go on without this member.
+func (t *Team) Step(c context.Context, step uint64, rows parallel.Rows, loss Loss) (float64, error) {
+	v, err := t.step(c, step, rows, loss)
+	if err != nil {
+		return 0, fmt.Errorf("resilient: step %d: %w", step, err)
+	}
+	return v, nil
+}
+
+func (t *Team) step(c context.Context, step uint64, rows parallel.Rows, loss Loss) (float64, error) {
+	switch {
+	case t.mail == nil:
+		return 0, ErrClosed
+	case t.broken != nil:
+		return 0, t.broken
+	case step != t.m.Step():
+		return 0, &StepError{step, t.m.Step()}
+	case rows.Batch < 1 || rows.N < 1:
+		return 0, fmt.Errorf("%w: a batch of %d rows of %d", parallel.ErrRows, rows.Batch, rows.N)
+	}
+	t.batch = rows.Batch
+	defer func() { t.batch = 0 }()
+	for t.m.Step() == step {
+		if err := t.planned(c); err != nil {
+			return 0, err
+		}
+		if t.m.Step() > step { // the others had its sums
+			break
+		}
+		err := t.attempt(c, work{step, rows, loss})
+		if err != nil {
+			t.plan = nil
+			if !t.mends(c, err) {
+				return 0, err
+			}
+		}
+	}
+	t.changed()
+	return t.loss, nil
+}
+
+// planned has a plan for the step.
+func (t *Team) planned(c context.Context) error {
+	switch {
+	case t.plan != nil && t.plan.Batch == 0 && t.batch > 0: // made when nobody knew the rows
+		whole := t.plan.Of(t.batch)
+		t.plan = &whole
+	case t.plan == nil && t.prev != nil:
+		next := t.prev.Next(len(t.layout), t.batch)
+		t.plan, t.prev = &next, nil
+	case t.plan == nil:
+		return t.sync(c)
+	}
+	if t.plan.Batch != t.batch {
+		return fmt.Errorf("%w: %d rows here, and %d on another member", ErrDifferent, t.batch, t.plan.Batch)
+	}
+	return nil
+}
+
+// work is what a member does in a step; without a loss nothing.
+type work struct {
+	step uint64
+	rows parallel.Rows
+	loss Loss
+}
+
+// attempt carries out the plan: this member's rows, and all sums.
+func (t *Team) attempt(c context.Context, w work) error {
+	p := *t.plan
+	t.m.Rows(p.Batch)
+	x := &exchange{Team: t, plan: p, ready: make([]chan struct{}, len(t.layout)), bad: make([]bool, len(t.layout)), sums: make([]*device.Buffer, len(t.layout))}
+	for b := range x.ready {
+		x.ready[b] = make(chan struct{})
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- x.makeSums(c) }()
+	adds, failed := t.compute(c, w, p.Compute[t.g.Rank()], func(b int) { close(x.ready[b]) })
+	for b, r := range x.ready {
+		select {
+		case <-r:
+		default:
+			x.bad[b] = failed != nil
+			close(r)
+		}
+	}
+	err := <-ended
+	if adds != nil {
+		adds.settle(failed == nil)
+	}
+	for b, sum := range x.sums {
+		if sum == nil {
+			continue
+		}
+		if bad, merr := t.marked(b, sum); bad && b < len(t.layout)-1 || merr != nil {
+			err = cmp.Or(err, merr)
+			_ = sum.Release() // ours
+			continue
+		}
+		t.keepSum(b, sum)
+	}
+	if err != nil {
+		return err
+	}
+	return t.conclude(c, w, failed)
+}
+
+func (t *Team) keepSum(b int, sum *device.Buffer) {
+	release(t.sums[b : b+1])
+	t.sums[b] = sum
+	t.m.Summed(b)
+	if t.last[0] != nil { // nobody needs them any more
+		release(t.last)
+	}
+}
+
+// exchange is the sums of a plan while they are made.
+type exchange struct {
+	*Team
+	plan  ledger.Plan
+	ready []chan struct{}  // by bucket: closed when this member's contribution is there
+	bad   []bool           // by bucket: it has failed instead; written before ready is closed
+	sums  []*device.Buffer // by bucket
+}
+
+// makeSums makes the sums one after another, in the same order on all members.
+func (x *exchange) makeSums(c context.Context) error {
+	for _, tr := range x.plan.Spread {
+		sum, err := x.broadcast(c, tr, x.Team.sums)
+		if err != nil {
+			return err
+		}
+		x.sums[tr.Bucket] = sum
+	}
+	for _, b := range x.plan.Reduce {
+		<-x.ready[b]
+		in, err := x.contribution(b, x.bad[b])
+		if err == nil {
+			x.sums[b], err = x.reduce(c, x.layout[b].dtype, in)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Team) reduce(c context.Context, d device.Dtype, in *device.Buffer) (*device.Buffer, error) {
+	if t.g.Size() == 1 {
+		return in, t.g.Err()
+	}
+	defer in.Release() //nolint:errcheck // ours
+	return t.g.AllReduced(c, collective.Sum, d, in)
+}
+
+// broadcast gives all members the sum that one has.
+func (t *Team) broadcast(c context.Context, tr ledger.Transfer, from []*device.Buffer) (*device.Buffer, error) {
+	l := t.layout[tr.Bucket]
+	var mine *device.Buffer
+	if t.g.Rank() == tr.Root {
+		mine = from[tr.Bucket]
+	}
+	if t.g.Size() == 1 {
+		return mine.Retain(), t.g.Err()
+	}
+	return t.g.Broadcasted(c, l.dtype, l.bytes/l.dtype.Size(), mine, tr.Root)
+}
+
+// spread has a sum of the step before go to those who lack it; keep says that this member does.
+func (t *Team) spread(c context.Context, tr ledger.Transfer, from []*device.Buffer, keep bool) error {
+	sum, err := t.broadcast(c, tr, from)
+	if err != nil {
+		return err
+	}
+	if keep {
+		t.keepSum(tr.Bucket, sum)
+		return nil
+	}
+	return sum.Release()
+}
+
+// conclude ends a step whose sums are all there.
+func (t *Team) conclude(c context.Context, w work, failed error) error {
+	head, err := heading(t.sums)
+	if err != nil {
+		return err
+	}
+	if head[headFailed] > 0 {
+		return t.abandon(c, failed)
+	}
+	if !t.m.Whole() {
+		return fmt.Errorf("%w: a sum is missing that the plan had", ErrDifferent)
+	}
+	if w.loss != nil {
+		all := w.rows.Of(w.step, 0, 1)
+		if head[headRows] != float64(len(all)) || head[headDigest] != rowsDigest(all) {
+			return fmt.Errorf("%w: the sums of step %d are of other rows than this member's: %v of %d", ErrDifferent, w.step, head[headRows], len(all))
+		}
+	}
+	p := t.plan
+	news, claims := head[headNews] > 0, head[headClaims] > 0
+	if err := t.apply(); err != nil {
+		return err
+	}
+	t.plan, t.tell = nil, claims
+	if t.prev = p; news || claims {
+		t.prev = nil
+	}
+	return nil
+}
+
+// abandon gives a step up, as all members do, and says who has failed.
+func (t *Team) abandon(c context.Context, own error) error {
+	t.m.Abandoned()
+	t.dropStep()
+	t.plan, t.prev = nil, nil
+	text := ""
+	if own != nil {
+		text = own.Error()
+	}
+	all, err := collective.Agree(c, t.g, text)
+	if err != nil {
+		return errors.Join(parallel.ErrFailed, own)
+	}
+	rank := max(slices.IndexFunc(all, func(s string) bool { return s != "" }), 0)
+	failure := &parallel.FailureError{Rank: rank, Worker: workers(t.g)[rank], Text: all[rank]}
+	if own != nil {
+		return fmt.Errorf("%w: %w", failure, own)
+	}
+	return failure
+}
+
+// apply makes the step of its sums, or keeps them until the state is here.
+func (t *Team) apply() error {
+	head, err := heading(t.sums)
+	if err != nil {
+		return err
+	}
+	t.loss = head[headLoss]
+	if t.catching != nil && !t.caughtUp() {
+		t.catching.push(t.sums)
+	} else if err := t.make(t.m.Step(), t.sums); err != nil {
+		t.broken = err
+		return err
+	}
+	release(t.last)
+	t.last, t.sums = t.sums, t.last
+	t.dropStep()
+	t.m.Applied()
+	return nil
+}
+
+// make has the optimizer step.
+func (t *Team) make(step uint64, sums []*device.Buffer) error {
+	head, err := heading(sums)
+	if err != nil {
+		return err
+	}
+	owner := autodiff.NewArena("gradients")
+	defer owner.Free()
+	grads, err := t.gradients(sums, owner)
+	if err == nil && len(grads) > 0 {
+		err = t.cfg.Optimizer.Step(grads)
+	}
+	if err != nil {
+		return err
+	}
+	t.cfg.Optimizer.Advance()
+	if t.cfg.Made != nil {
+		t.cfg.Made(Made{step, head[headLoss], int(head[headMembers])})
+	}
+	return nil
+}
+
+// dropStep forgets what was made of the step under way.
+func (t *Team) dropStep() {
+	release(t.mine)
+	release(t.sums)
+	clear(t.heads.used)
+	t.heads.fixed = [headFixed]float64{}
+}
+
+func (t *Team) dropLast() { release(t.last) }
+
+// dropAll forgets all that is kept for others.
+func (t *Team) dropAll() {
+	if t == nil {
+		return // it was never made
+	}
+	t.dropStep()
+	t.dropLast()
+	release(t.blank)
+	t.keeps.only(nil)
+}

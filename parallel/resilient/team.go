@@ -1,0 +1,276 @@
+package resilient
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
+	"github.com/weft-project/weft/rpc"
+)
+
+// Config is what a member brings. Params and Optimizer are required.
+type Config struct {
+	// Params are the parameters by name, as nn.Parameters gives them: leaves that require gradients.
+	Params iter.Seq2[string, *autodiff.Tensor]
+	// Optimizer steps them. It has their names: see optim.Named.
+	Optimizer *optim.Local
+	// Step is the one to come: how many steps the state has that this member brings. Members that
+	// have come furthest give theirs to the others.
+	Step uint64
+	// Min is with how many members the team trains at least, 1 if 0: with fewer it waits for others.
+	// Max is how many it has at most, any number if 0: newcomers beyond it wait.
+	Min, Max int
+	// Bucket is how many bytes of small gradients travel together, 1 MiB if 0.
+	Bucket int
+	// Changed is told of losses, newcomers, and of what the team waits for; nil: nobody is. It is
+	// called within Step, and must not call the team.
+	Changed func(Change)
+	// Made is told of every step that this member makes, also of those that it makes after the others
+	// when it comes to them. It must not call the team; nil: nobody is.
+	Made func(Made)
+	// Save gives what else belongs to the state and is the same on all members, such as the seeds of
+	// a program's own, and Load takes it over on a newcomer; both or none.
+	Save func() ([]byte, error)
+	Load func([]byte) error
+	// Logger hears of what fails and is mended; default slog.Default().
+	Logger *slog.Logger
+}
+
+// Change is what has become of a team.
+type Change struct {
+	Step    uint64   // the first that is made, or is to be made, after it
+	Members []string // workers, by rank
+	Lost    []string // that were members before
+	Came    []string
+	// Short is how many members are missing; then the team waits for them.
+	Short int
+	// Again is how many rows of those who were lost this member has computed.
+	Again int
+	// Stood is how long it took from when this member knew of the first of the losses until the step
+	// that they disturbed was made.
+	Stood time.Duration
+}
+
+// Made is a step, the same on all members.
+type Made struct {
+	Step    uint64
+	Loss    float64 // the mean over all rows
+	Members int     // that had a part in its sums
+}
+
+// violations reports all that is wrong at once.
+func (cfg Config) violations() error {
+	var errs []error
+	bad := func(format string, v ...any) { errs = append(errs, fmt.Errorf(format, v...)) }
+	if cfg.Params == nil {
+		bad("no Params; expected nn.Parameters(model)")
+	}
+	if cfg.Optimizer == nil {
+		bad("no Optimizer")
+	}
+	if cfg.Min < 0 || cfg.Max < 0 || cfg.Max > 0 && cfg.Min > cfg.Max {
+		bad("Min %d, Max %d; expected 0 or more, and Min at most Max", cfg.Min, cfg.Max)
+	}
+	if (cfg.Save == nil) != (cfg.Load == nil) {
+		bad("one of Save and Load; expected both, or none")
+	}
+	if cfg.Bucket < 0 {
+		bad("Bucket %d; expected bytes", cfg.Bucket)
+	}
+	if errs == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
+}
+
+// Team is one member's part in training a model together. Its methods are called by one goroutine
+// at a time.
+type Team struct {
+	cfg     Config
+	names   []string
+	params  []*autodiff.Tensor
+	devices []device.Device
+	layout  []bucket
+	spec    []string // what must be the same on all members
+
+	g     *collective.Group
+	mail  *mail
+	known *knowing        // when the group ended
+	over  <-chan struct{} // closed when the members are about to become others; nil: never
+	world int             // how many members the group had at first
+
+	m      *ledger.Member
+	plan   *ledger.Plan // nil: the members have to tell their statuses first
+	prev   *ledger.Plan // of the step before, of which that of the next one follows; nil where plan is there, or has to be agreed on
+	tell   bool         // a digest of the state goes with the next status
+	done   bool         // this member makes no more steps
+	moves  bool         // all members leave the group at once, for another one
+	batch  int          // rows of the step under way; 0: not known
+	broken error        // this member could not make a step that the others have made
+
+	mine  []*device.Buffer // contributions, by bucket; nil: zeros
+	blank []*device.Buffer // zeros, by bucket
+	heads header           // what this member says of the step
+	sums  []*device.Buffer // by bucket
+	last  []*device.Buffer // of the step before
+	loss  float64          // of the last step that was made
+
+	keeps    *keeping // states for newcomers
+	catching *catching
+	change   Change // to be told of
+	since    time.Time
+}
+
+// New makes a team of the members of a group, which all call it. Members may bring different steps
+// and values: those that have come furthest are right, of several the one of the lowest rank. They
+// train at once. On the others New returns when they have got the state from them.
+//
+// The group belongs to the team. New fails with a [DifferenceError] on all members where names,
+// shapes, dtypes or rules differ.
+func New(c context.Context, g *collective.Group, cfg Config) (*Team, error) {
+	t, err := newTeam(cfg)
+	if err == nil {
+		t.m = ledger.New(len(t.layout), true, cfg.Step)
+		err = t.attach(c, g)
+	}
+	if err != nil {
+		t.dropAll()
+		return nil, fmt.Errorf("resilient: New: %w", err)
+	}
+	return t, nil
+}
+
+// Join makes this worker a member of a team that trains already: of that whose group has the name.
+// It returns when this worker has the others' state. What cfg brings is replaced.
+func Join(c context.Context, w *rpc.Worker, name string, cfg Config) (*Team, error) {
+	t, err := newTeam(cfg)
+	if err == nil {
+		t.m = ledger.New(len(t.layout), false, 0)
+		var g *collective.Group
+		if g, err = enlist(c, w, name); err == nil {
+			err = t.attach(c, g)
+		}
+	}
+	if err != nil {
+		t.dropAll()
+		return nil, fmt.Errorf("resilient: Join team %q: %w", name, err)
+	}
+	return t, nil
+}
+
+func newTeam(cfg Config) (*Team, error) {
+	if err := cfg.violations(); err != nil {
+		return nil, err
+	}
+	cfg.Min, cfg.Bucket, cfg.Logger = max(cfg.Min, 1), cmp.Or(cfg.Bucket, 1<<20), cmp.Or(cfg.Logger, slog.Default())
+	t := &Team{cfg: cfg, keeps: newKeeping()}
+	all := maps.Collect(cfg.Params)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		p := all[name]
+		if p.Err() != nil || !p.RequiresGrad() || !p.IsLeaf() {
+			return nil, fmt.Errorf("%w: parameter %q (%v) must be a leaf that requires a gradient", ErrConfig, name, p)
+		}
+		value, err := p.Acquire()
+		if err != nil {
+			return nil, fmt.Errorf("%w: parameter %q: %w", ErrConfig, name, err)
+		}
+		t.names, t.params, t.devices = append(t.names, name), append(t.params, p), append(t.devices, value.Device())
+		_ = value.Release() // ours
+		t.spec = append(t.spec, fmt.Sprintf("parameter %s: %v", name, p.Type()))
+	}
+	if len(t.params) == 0 {
+		return nil, fmt.Errorf("%w: there are no parameters", ErrConfig)
+	}
+	s, err := cfg.Optimizer.State()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	for i, group := range s.Meta.Groups {
+		rule := group.Rule
+		rule.LR = 0 // which travels with the state
+		t.spec = append(t.spec, fmt.Sprintf("optimizer's group %d: %+v of %v", i, rule, slices.Sorted(maps.Keys(group.Steps))))
+	}
+	t.spec = append(t.spec, fmt.Sprintf("Config: Bucket %d, Min %d, Max %d", cfg.Bucket, cfg.Min, cfg.Max))
+	t.lay()
+	return t, nil
+}
+
+// Next is the step to come.
+func (t *Team) Next() uint64 { return t.m.Step() }
+
+// Rank is this member's in the team as it is now, and Size how many members there are.
+func (t *Team) Rank() int { return t.g.Rank() }
+
+// Size is how many members there are.
+func (t *Team) Size() int { return t.g.Size() }
+
+// Members are the workers, by rank.
+func (t *Team) Members() []string { return workers(t.g) }
+
+func workers(g *collective.Group) (names []string) {
+	for _, m := range g.Members() {
+		names = append(names, m.Worker)
+	}
+	return names
+}
+
+// attach makes a group the team's, and returns when this member has the state.
+func (t *Team) attach(c context.Context, g *collective.Group) error {
+	m, err := listen(g.Worker(), g.Name(), t.keeps)
+	if err != nil {
+		return err
+	}
+	t.g, t.mail, t.plan, t.prev, t.tell, t.done, t.moves = g, m, nil, nil, true, false, false
+	t.known, t.change, t.since, t.world = know(g), Change{}, time.Time{}, g.Size()
+	err = t.sync(c)
+	for err == nil && t.m.Role() != ledger.Ready {
+		err = t.follow(c)
+	}
+	if err != nil {
+		return errors.Join(err, t.detach())
+	}
+	return nil
+}
+
+// detach leaves the group, and keeps the state.
+func (t *Team) detach() error {
+	if t.mail == nil {
+		return nil
+	}
+	t.stopCatching()
+	if t.g.Err() == nil && !t.moves {
+		t.mail.sayGone(context.Background(), workers(t.g))
+	}
+	t.mail.close()
+	t.mail = nil
+	return t.g.Close()
+}
+
+// Close ends this member's part. Where others go on they go on without it; where all members close
+// the team after the same step, each waits until all have that step. It does not close the worker.
+func (t *Team) Close(c context.Context) error {
+	if t.mail == nil {
+		return nil
+	}
+	t.done, t.plan = true, nil
+	err := t.sync(c)
+	t.dropAll()
+	if errors.Is(err, ErrEnded) || errors.Is(err, collective.ErrExcluded) {
+		err = nil // that is what it is for
+	}
+	if err = errors.Join(err, t.detach()); err != nil {
+		return fmt.Errorf("resilient: Close: %w", err)
+	}
+	return nil
+}
