@@ -36,7 +36,7 @@ func demonstrate(c context.Context, s settings, t *task, stdout io.Writer) error
 			return err
 		}
 		if g.Rank() == 0 {
-			w.told = out.made
+			w.told = out.stepped
 		}
 		r, err := w.train(c)
 		if err != nil {

@@ -78,7 +78,7 @@ func work(c context.Context, s settings, t *task, stdout io.Writer) error {
 	var out *reporter
 	if g.Rank() == 0 {
 		out = newReporter(s, stdout)
-		w.told = out.made
+		w.told = out.stepped
 	}
 	r, err := w.train(c)
 	if err != nil {

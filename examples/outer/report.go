@@ -23,8 +23,8 @@ func newReporter(s settings, out io.Writer) *reporter {
 	return &reporter{settings: s, Progress: show.NewProgress(out, s.steps), out: out}
 }
 
-// made is told of every step.
-func (r *reporter) made(step int, loss float64, l *outer.Loop) {
+// stepped is told of every step.
+func (r *reporter) stepped(step int, loss float64, l *outer.Loop) {
 	r.Step(loss)
 	if n := l.Rounds(); n > r.rounds {
 		e := l.Last()

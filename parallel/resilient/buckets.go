@@ -186,8 +186,8 @@ func (t *Team) adding(full func(b int)) *adding {
 	return a
 }
 
-// add adds the gradient of a parameter.
-func (a *adding) add(i int, grad *autodiff.Tensor) error {
+// addGradient adds the gradient of a parameter.
+func (a *adding) addGradient(i int, grad *autodiff.Tensor) error {
 	at := a.where[i]
 	mem, err := a.memory(at.bucket)
 	if err != nil {

@@ -24,7 +24,7 @@ func (t *Team) compute(c context.Context, w work, spans []ledger.Span, full func
 	}
 	a := t.adding(full)
 	weight := float64(n) / float64(w.rows.Batch)
-	value, err := backward(c, w.loss, mine, weight, t.params, a.add)
+	value, err := backward(c, w.loss, mine, weight, t.params, a.addGradient)
 	if err != nil {
 		return a, err
 	}

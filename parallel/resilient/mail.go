@@ -80,8 +80,8 @@ func listen(w *rpc.Worker, team string, keeps *keeping) (*mail, error) {
 	return m, nil
 }
 
-// close tells nobody, and waits for what is under way.
-func (m *mail) close() {
+// quit tells nobody, and waits for what is under way.
+func (m *mail) quit() {
 	m.stop()
 	m.mu.Lock()
 	m.closed = true
@@ -241,8 +241,8 @@ func (m *mail) calls() []string {
 	return slices.Sorted(maps.Keys(m.called))
 }
 
-// forget forgets that workers have called, or have left: they are members, or call again.
-func (m *mail) forget(names []string) {
+// discard forgets that workers have called, or have left: they are members, or call again.
+func (m *mail) discard(names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, name := range names {

@@ -190,8 +190,8 @@ type keeping struct {
 
 func newKeeping() *keeping { return &keeping{states: map[uint64]*snapshot{}} }
 
-// keep keeps the state of now, unless that of the step is kept already.
-func (k *keeping) keep(step uint64, now func() (*snapshot, error)) {
+// snap keeps the state of now, unless that of the step is kept already.
+func (k *keeping) snap(step uint64, now func() (*snapshot, error)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.states[step] != nil {

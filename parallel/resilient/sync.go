@@ -104,7 +104,7 @@ func (t *Team) calls(c context.Context) []string {
 		}
 		return err != nil
 	})
-	t.mail.forget(dead)
+	t.mail.discard(dead)
 	return names
 }
 
@@ -197,7 +197,7 @@ func (t *Team) adopt(next *collective.Group, before []string) {
 		}
 	}
 	t.g, t.known, t.plan = next, know(next), nil
-	t.mail.forget(now)
+	t.mail.discard(now)
 }
 
 // settle makes of all words what is to be done; again says that all have to tell theirs again.
@@ -268,7 +268,7 @@ func (t *Team) invite(c context.Context, names []string) error {
 	defer cancel()
 	next, err := t.g.With(limited, names...)
 	if err != nil {
-		t.mail.forget(names) // who is there calls again
+		t.mail.discard(names) // who is there calls again
 		if c.Err() == nil && t.g.Err() == nil {
 			t.cfg.Logger.Warn("newcomers that have called do not come", "workers", names, "error", err)
 			return nil
@@ -323,7 +323,7 @@ func (t *Team) undertake(c context.Context, p ledger.Plan, all []word) error {
 		t.stopCatching()
 		release(t.blank)
 		if wanted[p.Step] {
-			t.keeps.keep(p.Step, t.state)
+			t.keeps.snap(p.Step, t.state)
 		}
 		if was != ledger.Ready {
 			t.cfg.Logger.Debug("this member has the state", "step", p.Step)

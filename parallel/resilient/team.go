@@ -252,7 +252,7 @@ func (t *Team) detach() error {
 	if t.g.Err() == nil && !t.moves {
 		t.mail.sayGone(context.Background(), workers(t.g))
 	}
-	t.mail.close()
+	t.mail.quit()
 	t.mail = nil
 	return t.g.Close()
 }
