@@ -152,7 +152,7 @@ func TestAWorkerThatIsClosedEndsItsGroupsHere(t *testing.T) {
 	go func() { waits <- gs[0].Barrier(t.Context()) }() // the other one does not come
 	require.NoError(t, ws[0].Close())
 	err := <-waits
-	require.ErrorIs(t, err, ErrClosed)
-	require.ErrorIs(t, err, rpc.ErrLeft)
+	require.ErrorIs(t, err, rpc.ErrLeft) // with ErrClosed, where it had told the other member
 	<-gs[0].Done()
+	require.ErrorIs(t, gs[0].Barrier(t.Context()), ErrClosed)
 }

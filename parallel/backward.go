@@ -67,7 +67,7 @@ func (r *Replicas) step(c context.Context, rows int, owner *autodiff.Arena, brin
 	failed := s.sendRest(r.keptRows+rows, bring(s))
 	<-done
 	grads, err := s.collect(c, failed, owner)
-	r.settle(err)
+	r.settle(s.whole)
 	return grads, err
 }
 

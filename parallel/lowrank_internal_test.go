@@ -157,3 +157,17 @@ func TestColumnsAreMadeOrthonormal(t *testing.T) {
 		}
 	}
 }
+
+// What a step has left out counts from its end on, so that it is of that step's weights.
+func TestWhatIsForgottenAtTheEndOfAStepDoesNotComeWithTheNext(t *testing.T) {
+	f := newFactors(6, 5, 1, 5)
+	x := make([]float32, 30)
+	for i := range x {
+		x[i] = float32(i*i%7) - 3
+	}
+	require.NoError(t, f.exchange(x, nothing, func(error) {}))
+	r := &Replicas{lows: map[int]*factors{0: f}}
+	r.forget()
+	r.settle(true)
+	require.Equal(t, make([]float32, 30), f.lost)
+}

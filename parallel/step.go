@@ -24,6 +24,7 @@ type step struct {
 	came  []float32          // on rank 0: the place of each in the order in which they came
 	some  []float32          // 1 for each of which only rows came
 	count float32            // how many came
+	whole bool               // it went well, on all ranks
 }
 
 // spot is where a parameter's gradient goes.
@@ -200,17 +201,15 @@ func (s *step) collect(c context.Context, failed error, owner *autodiff.Arena) (
 	if err := s.follow(c, now, told.rowsOnly()); err != nil {
 		return nil, err
 	}
-	grads, err := s.gradients(now, s.total/told.rows, owner)
-	if err != nil {
-		return nil, err
-	}
-	s.learn(now, told)
-	return grads, nil
+	factor := s.total / told.rows
+	s.learn(now, told) // as all ranks do, whatever becomes of the gradients on this one
+	return s.gradients(now, factor, owner)
 }
 
 // learn has the next step expect what this one was.
 func (s *step) learn(now []int, told telling) {
 	r, rowsOnly := s.Replicas, told.rowsOnly()
+	s.whole = true
 	r.steps++
 	if ratio := r.total / told.rows; ratio < 0.5 || ratio > 2 { // what rounding has taken is of gradients of another size
 		r.forget()

@@ -37,17 +37,21 @@ func (r *Replicas) forget() {
 			b.narrow.Reset()
 		}
 	}
+	for _, n := range r.narrows {
+		n.Reset()
+	}
 	for _, f := range r.lows {
 		clear(f.lost)
+		clear(f.nextL)
 	}
 }
 
-// settle ends a step on this rank.
-func (r *Replicas) settle(err error) {
+// settle ends a step, which went well on all ranks or on none.
+func (r *Replicas) settle(well bool) {
 	for _, f := range r.lows {
-		f.settle(err == nil)
+		f.settle(well)
 	}
-	if err != nil { // sums were made of gradients that nobody got
+	if !well { // sums were made of gradients that nobody got
 		r.forget()
 	}
 }

@@ -3,6 +3,7 @@ package resilient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -223,6 +224,7 @@ func (k *catching) fetch(c context.Context, m *mail) error {
 			todo = append(todo, letter{Step: k.base, Entry: i, Piece: n})
 		}
 	}
+	var last error // of a member that did not give what it was asked for
 	for len(todo) > 0 {
 		var mu sync.Mutex
 		var all sync.WaitGroup
@@ -243,7 +245,7 @@ func (k *catching) fetch(c context.Context, m *mail) error {
 					if err != nil { // another one has it
 						mu.Lock()
 						defer mu.Unlock()
-						todo = append(todo, l)
+						todo, last = append(todo, l), fmt.Errorf("%s: %w", name, err)
 						return
 					}
 				}
@@ -251,7 +253,7 @@ func (k *catching) fetch(c context.Context, m *mail) error {
 		}
 		all.Wait()
 		if err := c.Err(); err != nil {
-			return err
+			return errors.Join(err, last)
 		}
 		if len(todo) > 0 {
 			m.idle(c, pause)
@@ -277,6 +279,7 @@ func (k *catching) get(c context.Context, m *mail, from string, l letter) error 
 
 // getList gets the list of the state from all that have it, who must have the same.
 func (k *catching) getList(c context.Context, m *mail) error {
+	var last error
 	for c.Err() == nil {
 		lists := map[string][]string{}
 		for _, name := range k.sources() {
@@ -288,6 +291,8 @@ func (k *catching) getList(c context.Context, m *mail) error {
 			if err == nil && list.digest() == list.Digest {
 				k.list = list
 				lists[list.Digest] = append(lists[list.Digest], name)
+			} else {
+				last = fmt.Errorf("the list of the state, of %s: %w", name, errors.Join(err, c.Err()))
 			}
 		}
 		if len(lists) > 1 {
@@ -298,7 +303,7 @@ func (k *catching) getList(c context.Context, m *mail) error {
 		}
 		m.idle(c, pause)
 	}
-	return c.Err()
+	return errors.Join(c.Err(), last)
 }
 
 // plausible says whether a list can be one of a state.

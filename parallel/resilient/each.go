@@ -28,6 +28,7 @@ func Each(c context.Context, m *elastic.Membership, cfg Config, work func(c cont
 		return fmt.Errorf("resilient: Each: %w", err)
 	}
 	t.m = ledger.New(len(t.layout), true, cfg.Step)
+	defer t.dropAll()
 	return m.Each(c, func(c context.Context, e *elastic.Epoch) error {
 		err := t.epoch(c, e, work)
 		switch {

@@ -33,7 +33,6 @@ type letter struct {
 	Step  uint64 `cbor:"3,keyasint,omitempty"` // before which the state is
 	Entry int    `cbor:"4,keyasint,omitempty"` // −1: the list of all
 	Piece int    `cbor:"5,keyasint,omitempty"`
-	List  []byte `cbor:"6,keyasint,omitempty"`
 	Error string `cbor:"7,keyasint,omitempty"`
 	Bytes int    `cbor:"8,keyasint,omitempty"`
 }
@@ -152,8 +151,6 @@ func content(l letter, tensors []transport.Tensor) ([]byte, error) {
 	switch {
 	case l.Error != "":
 		return nil, errors.New(l.Error)
-	case l.Entry < 0:
-		return l.List, nil
 	case len(tensors) != 1 || tensors[0].Buf == nil || l.Bytes < 0 || l.Bytes > tensors[0].Buf.Len():
 		return nil, fmt.Errorf("%w: a piece of a state in %d tensors", rpc.ErrProtocol, len(tensors))
 	}
@@ -186,23 +183,31 @@ func (m *mail) lookUp(l *letter) (*device.Buffer, error) {
 	}
 	if l.Entry < 0 {
 		list, err := s.manifest()
-		if err == nil {
-			l.List, err = json.Marshal(list)
+		if err != nil {
+			return nil, err
 		}
-		return nil, err
+		raw, err := json.Marshal(list)
+		if err != nil {
+			return nil, err
+		}
+		return l.carry(raw)
 	}
 	if l.Entry >= len(s.tensors) || l.Piece < 0 || l.Piece > s.tensors[l.Entry].Type().Bytes()/piece {
 		return nil, fmt.Errorf("%w: there is no piece %d of tensor %d", rpc.ErrArguments, l.Piece, l.Entry)
 	}
 	var buf *device.Buffer
 	var failed error
-	err := s.withPiece(l.Entry, l.Piece, func(b []byte) {
-		var mem []byte
-		if buf, mem, failed = zeros((len(b) + 3) / 4 * 4); failed == nil {
-			l.Bytes = copy(mem, b)
-		}
-	})
+	err := s.withPiece(l.Entry, l.Piece, func(b []byte) { buf, failed = l.carry(b) })
 	return buf, errors.Join(err, failed)
+}
+
+// carry puts bytes into a buffer that goes with the letter: they may be more than a header holds.
+func (l *letter) carry(b []byte) (*device.Buffer, error) {
+	buf, mem, err := zeros((len(b) + 3) / 4 * 4)
+	if err == nil {
+		l.Bytes = copy(mem, b)
+	}
+	return buf, err
 }
 
 // asking bounds how long a question takes.
@@ -248,6 +253,13 @@ func (m *mail) discard(names []string) {
 	for _, name := range names {
 		delete(m.called, name)
 	}
+}
+
+// welcome forgets that a newcomer has left before.
+func (m *mail) welcome(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.left, name)
 }
 
 // gone are the members that have said that they leave.

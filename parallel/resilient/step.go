@@ -43,6 +43,8 @@ func (t *Team) step(c context.Context, step uint64, rows parallel.Rows, loss Los
 		return 0, t.broken
 	case step != t.m.Step():
 		return 0, &StepError{step, t.m.Step()}
+	case loss == nil:
+		return 0, fmt.Errorf("%w: there is no loss function", ErrConfig)
 	case rows.Batch < 1 || rows.N < 1:
 		return 0, fmt.Errorf("%w: a batch of %d rows of %d", parallel.ErrRows, rows.Batch, rows.N)
 	}
@@ -247,7 +249,7 @@ func (t *Team) abandon(c context.Context, own error) error {
 	}
 	all, err := collective.Agree(c, t.g, text)
 	if err != nil {
-		return errors.Join(parallel.ErrFailed, own)
+		return errors.Join(parallel.ErrFailed, own, err)
 	}
 	rank := max(slices.IndexFunc(all, func(s string) bool { return s != "" }), 0)
 	failure := &parallel.FailureError{Rank: rank, Worker: workers(t.g)[rank], Text: all[rank]}
@@ -269,6 +271,8 @@ func (t *Team) apply() error {
 	} else if err := t.make(t.m.Step(), t.sums); err != nil {
 		t.broken = err
 		return err
+	} else {
+		t.broken = nil
 	}
 	release(t.last)
 	t.last, t.sums = t.sums, t.last

@@ -68,6 +68,9 @@ func (t *Team) mends(c context.Context, err error) bool {
 }
 
 func (t *Team) word(c context.Context) word {
+	if t.m.Role() == ledger.Catching && t.catching == nil { // its transfer was cut off, and what came with it is gone
+		t.m = ledger.New(len(t.layout), false, 0)
+	}
 	s := word{Nonce: rand.Text(), Spec: digestOf(t.spec), Over: t.isOver(), Done: t.done}
 	t.m.Keep(t.keeps.steps()...)
 	if t.m.Role() == ledger.Ready && t.batch > 0 {
@@ -194,6 +197,7 @@ func (t *Team) adopt(next *collective.Group, before []string) {
 	for _, name := range now {
 		if !slices.Contains(before, name) {
 			t.change.Came = append(t.change.Came, name)
+			t.mail.welcome(name)
 		}
 	}
 	t.g, t.known, t.plan = next, know(next), nil
@@ -211,7 +215,8 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 	if names := t.newcomers(all); len(names) > 0 {
 		return true, t.invite(c, names)
 	}
-	if short := t.cfg.Min - len(all); short > 0 && !t.done {
+	ends := slices.ContainsFunc(all, func(s word) bool { return s.Done }) // who is a step behind gets that first
+	if short := t.cfg.Min - len(all); short > 0 && !ends {
 		t.awaitOthers(c, short)
 		return true, nil
 	}
@@ -294,6 +299,7 @@ func (t *Team) undertake(c context.Context, p ledger.Plan, all []word) error {
 	}
 	if p.Base[rank] {
 		t.dropLast()
+		t.stopCatching()
 	}
 	for _, tr := range p.Before {
 		if err := t.spread(c, tr, t.last, t.m.Step() < p.Step); err != nil {
@@ -356,8 +362,13 @@ func (t *Team) dismiss(c context.Context, all []word) (again bool, err error) {
 	}
 	before := workers(t.g)
 	next, err := t.g.Without(c, done...)
-	if err == nil {
+	switch {
+	case err == nil:
 		t.adopt(next, before)
+	case errors.Is(err, collective.ErrUnconfirmed) && c.Err() == nil:
+		t.cfg.Logger.Warn("the job's store does not say who goes on; asking again", "error", err)
+		t.mail.idle(c, 10*pause)
+		err = nil
 	}
 	return true, err
 }

@@ -3,6 +3,7 @@ package resilient
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -14,6 +15,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 	"github.com/weft-project/weft/rpc"
@@ -140,15 +142,25 @@ type Team struct {
 // shapes, dtypes or rules differ.
 func New(c context.Context, g *collective.Group, cfg Config) (*Team, error) {
 	t, err := newTeam(cfg)
-	if err == nil {
-		t.m = ledger.New(len(t.layout), true, cfg.Step)
-		err = t.attach(c, g)
-	}
 	if err != nil {
+		return nil, fmt.Errorf("resilient: New: %w", errors.Join(err, refuse(c, g, err)))
+	}
+	t.m = ledger.New(len(t.layout), true, cfg.Step)
+	if err := t.attach(c, g); err != nil {
 		t.dropAll()
 		return nil, fmt.Errorf("resilient: New: %w", err)
 	}
 	return t, nil
+}
+
+// refuse tells the other members why this one cannot take part: as one that differs from them.
+func refuse(c context.Context, g *collective.Group, why error) error {
+	list := []string{why.Error()}
+	_, err := collective.Agree(c, g, word{Nonce: rand.Text(), Spec: digestOf(list)})
+	if err == nil {
+		_, err = collective.Agree(c, g, list)
+	}
+	return errors.Join(err, g.Close())
 }
 
 // Join makes this worker a member of a team that trains already: of that whose group has the name.
@@ -265,7 +277,9 @@ func (t *Team) Close(c context.Context) error {
 	}
 	t.done, t.plan = true, nil
 	err := t.sync(c)
-	t.dropAll()
+	if !errors.Is(err, elastic.ErrOver) { // in the next epoch others may want its last sums
+		t.dropAll()
+	}
 	if errors.Is(err, ErrEnded) || errors.Is(err, collective.ErrExcluded) {
 		err = nil // that is what it is for
 	}

@@ -31,6 +31,31 @@ func TestAConfigThatCannotBeIsToldWhole(t *testing.T) {
 	}
 }
 
+func TestAConfigThatCannotBeOnOneMemberIsToldToAll(t *testing.T) {
+	for wrong := range 3 {
+		t.Run(fmt.Sprint(wrong), func(t *testing.T) {
+			w := newCrowd(t, 3)
+			for rank, err := range rpctest.Attempt(3, func(rank int) error {
+				cfg := newLearner(1).config()
+				if rank == wrong {
+					cfg.Bucket = -1
+				}
+				_, err := w.found(within(t), rank, 3, cfg)
+				return err
+			}) {
+				if rank == wrong {
+					require.ErrorIs(t, err, resilient.ErrConfig)
+					continue
+				}
+				var differ *resilient.DifferenceError
+				require.ErrorAs(t, err, &differ, "rank %d", rank)
+				require.Contains(t, []string{differ.Worker, differ.Other}, w.ws[wrong].Name())
+				require.Contains(t, differ.Here+differ.There, "Bucket -1")
+			}
+		})
+	}
+}
+
 func TestMembersThatDifferAreNamedOnAll(t *testing.T) {
 	change := map[string]func(l *learner){
 		"parameter 0.B: ": func(l *learner) { *l = newWiderLearner() },
@@ -90,6 +115,8 @@ func TestAStepThatIsNotTheOneToComeIsRefused(t *testing.T) {
 	}
 	_, err = team.Step(t.Context(), 3, parallel.Rows{N: 3}, l.loss)
 	require.ErrorIs(t, err, parallel.ErrRows)
+	_, err = team.Step(t.Context(), 3, rows, nil)
+	require.ErrorIs(t, err, resilient.ErrConfig)
 	_, err = team.Step(t.Context(), 3, rows, l.loss)
 	require.NoError(t, err)
 	require.NoError(t, team.Close(t.Context()))
