@@ -31,6 +31,7 @@ func run(c context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer g.Close() // leaves the job: the others hear of it at once
 	data, err := table.Load("", 1)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func run(c context.Context) error {
 		return err
 	}
 	fmt.Printf("%.2f%% of the test digits are right\n", 100*right)
-	return g.Close() // leaves the job
+	return nil
 }
 
 func main() {
