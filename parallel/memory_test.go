@@ -68,7 +68,7 @@ func TestAStepHoldsOneGradientOfEachParameterAndOneBucketMore(t *testing.T) {
 	})
 	for r := range held {
 		require.GreaterOrEqual(t, held[r], int64(grads), "the gradients of a rank are there")
-		require.Less(t, held[r], int64(2*(grads+2*each)), "what ranks have brought has been given back")
+		require.Less(t, held[r], int64(2*(grads+2*each)+each/4), "what ranks have brought has been given back") // a quarter for scalars
 	}
 }
 
