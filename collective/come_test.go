@@ -308,10 +308,13 @@ func FuzzWordsOfOpen(f *testing.F) {
 		defer g.shut()
 		g.coming.service = "collective/come/x"
 		from := rpc.WorkerInfo{Name: fmt.Sprint("worker", who%4)} // the last is no member
-		for say, hear := range map[string]posts{string(coming): g.hearComing, string(opening): g.hearOpening} {
+		for _, x := range []struct {
+			say  []byte
+			hear posts
+		}{{coming, g.hearComing}, {opening, g.hearOpening}} {
 			buf, err := device.Host().Alloc(8)
 			require.NoError(t, err)
-			hear(from, []byte(say), []transport.Tensor{{Buf: buf}, {}})
+			x.hear(from, x.say, []transport.Tensor{{Buf: buf}, {}})
 			require.Error(t, buf.Release(), "it was released")
 		}
 		word := func(b []byte, what byte) bool { return len(b) > 0 && b[0] == what }

@@ -4,7 +4,7 @@
 // process is started again but the lost one. Checkpoints are for when all are lost.
 //
 //	elastic                                # a demonstration: three agents on this machine, some of which are killed
-//	weft run --nnodes 1:3 --rdzv-endpoint HOST:29400 --max-restarts 9 elastic      # the same on each of up to three machines, with a shared folder
+//	weft run --nnodes 1:3 --rdzv-endpoint HOST:29400 --rdzv-id JOB --token-file TOKEN --max-restarts 9 elastic # on each of up to three machines, with a shared folder
 package main
 
 import (

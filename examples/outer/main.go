@@ -124,6 +124,9 @@ func parse(args []string, stderr io.Writer) (s settings, t *task, err error) {
 			bad("--%s %d; expected 1 to %d", name, v, 1<<20)
 		}
 	}
+	if s.batch > 0 && s.batch < s.workers {
+		bad("--batch %d; expected a row for each of --workers (%d) or more", s.batch, s.workers)
+	}
 	if s.workers > 64 {
 		bad("--workers %d; expected 64 at most in one process", s.workers)
 	}
