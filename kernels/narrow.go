@@ -25,13 +25,6 @@ type Narrower interface {
 	Narrows() bool
 }
 
-// Padder is a [Backend] that says what lengths of rows suit it.
-type Padder interface {
-	// PadsRows says whether products are much faster where rows begin at multiples of 16 bytes, so
-	// that it pays to make others longer.
-	PadsRows() bool
-}
-
 func (i Narrow) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v", i.Of)

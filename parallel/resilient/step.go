@@ -268,11 +268,8 @@ func (t *Team) apply() error {
 	t.loss = head[headLoss]
 	if t.catching != nil && !t.caughtUp() {
 		t.catching.push(t.sums)
-	} else if err := t.make(t.m.Step(), t.sums); err != nil {
-		t.broken = err
-		return err
-	} else {
-		t.broken = nil
+	} else if t.broken = t.make(t.m.Step(), t.sums); t.broken != nil {
+		return t.broken
 	}
 	release(t.last)
 	t.last, t.sums = t.sums, t.last

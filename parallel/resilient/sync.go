@@ -137,9 +137,7 @@ func (t *Team) repair(c context.Context) error {
 		}
 		next, err := t.without(c, left)
 		switch {
-		case errors.Is(err, collective.ErrUnconfirmed) && c.Err() == nil:
-			t.cfg.Logger.Warn("the job's store does not say who goes on; asking again", "error", err)
-			t.mail.idle(c, 10*pause)
+		case t.unconfirmed(c, err):
 			continue
 		case err != nil:
 			return err
@@ -149,6 +147,17 @@ func (t *Team) repair(c context.Context) error {
 			return t.awaitPlace(c)
 		}
 	}
+}
+
+// unconfirmed says whether the store has not said who goes on, and waits a little then: it is asked
+// again.
+func (t *Team) unconfirmed(c context.Context, err error) bool {
+	if !errors.Is(err, collective.ErrUnconfirmed) || c.Err() != nil {
+		return false
+	}
+	t.cfg.Logger.Warn("the job's store does not say who goes on; asking again", "error", err)
+	t.mail.idle(c, 10*pause)
+	return true
 }
 
 // awaitPlace waits for what the nodes agree on, where half of an epoch's workers or more are lost:
@@ -365,9 +374,7 @@ func (t *Team) dismiss(c context.Context, all []word) (again bool, err error) {
 	switch {
 	case err == nil:
 		t.adopt(next, before)
-	case errors.Is(err, collective.ErrUnconfirmed) && c.Err() == nil:
-		t.cfg.Logger.Warn("the job's store does not say who goes on; asking again", "error", err)
-		t.mail.idle(c, 10*pause)
+	case t.unconfirmed(c, err):
 		err = nil
 	}
 	return true, err

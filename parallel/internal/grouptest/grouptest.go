@@ -1,4 +1,3 @@
-// Package grouptest has groups whose members are all in one process, for tests.
 package grouptest
 
 import (

@@ -1,0 +1,8 @@
+package kernels
+
+// Padder is a [Backend] that says what lengths of rows suit it.
+type Padder interface {
+	// PadsRows says whether products are much faster where rows begin at multiples of 16 bytes, so
+	// that it pays to make others longer.
+	PadsRows() bool
+}

@@ -1,0 +1,2 @@
+// Package grouptest has groups whose members are all in one process, for tests.
+package grouptest
