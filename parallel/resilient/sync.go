@@ -368,6 +368,9 @@ func (t *Team) dismiss(c context.Context, all []word) (again bool, err error) {
 		return false, ErrEnded
 	case len(done) == 0, t.done:
 		return false, nil
+	case all[t.g.Rank()].Status.Step < t.m.Step(): // its step is made, and perhaps it was the last one
+		t.plan = nil
+		return false, nil
 	}
 	before := workers(t.g)
 	next, err := t.g.Without(c, done...)
