@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -222,7 +223,8 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 		return false, elastic.ErrOver
 	}
 	if names := t.newcomers(all); len(names) > 0 {
-		return true, t.invite(c, names)
+		t.invite(c, names)
+		return true, nil
 	}
 	ends := slices.ContainsFunc(all, func(s word) bool { return s.Done }) // who is a step behind gets that first
 	if short := t.cfg.Min - len(all); short > 0 && !ends {
@@ -275,22 +277,20 @@ func (t *Team) awaitOthers(c context.Context, short int) {
 	t.mail.idle(c, pause)
 }
 
-// invite takes newcomers in.
-func (t *Team) invite(c context.Context, names []string) error {
+// invite takes newcomers in. Where that fails here the others may have done so, or may do so yet:
+// the group ends on all members, and repair asks all of them which generation follows.
+func (t *Team) invite(c context.Context, names []string) {
 	before := workers(t.g)
 	limited, cancel := context.WithTimeout(c, inviting)
 	defer cancel()
 	next, err := t.g.With(limited, names...)
 	if err != nil {
 		t.mail.discard(names) // who is there calls again
-		if c.Err() == nil && t.g.Err() == nil {
-			t.cfg.Logger.Warn("newcomers that have called do not come", "workers", names, "error", err)
-			return nil
-		}
-		return err
+		t.cfg.Logger.Warn("newcomers that have called do not come", "workers", names, "error", err)
+		t.g.Abort(fmt.Errorf("the newcomers %v do not come: %w", names, err))
+		return
 	}
 	t.adopt(next, before)
-	return nil
 }
 
 // inviting bounds how long newcomers may take that have called, and then do not come.
