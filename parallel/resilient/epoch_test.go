@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,18 +100,20 @@ func (p *pupil) next(c context.Context) error {
 }
 
 // almost makes a step but for its last sum, as who loses another member before that has come.
-func (p *pupil) almost(c context.Context) error {
+func (p *pupil) almost(c context.Context) error { return p.partly(c, len(p.layout)-1, p.loss) }
+
+// partly makes so many sums of a step, and no more.
+func (p *pupil) partly(c context.Context, keep int, loss Loss) error {
 	p.batch = few.Batch
 	defer func() { p.batch = 0 }()
 	if err := p.planned(c); err != nil {
 		return err
 	}
 	x := p.newExchange()
-	failed, err := x.run(c, work{p.Next(), few, p.loss})
-	last := len(x.sums) - 1
-	release(x.sums[last:])
+	err := x.run(c, work{p.Next(), few, loss})
+	release(x.sums[keep:])
 	p.plan = nil
-	return errors.Join(failed, err, x.keep())
+	return errors.Join(p.failed, err, x.keep())
 }
 
 // requireSame says that all have made the same steps.
@@ -134,7 +137,6 @@ func soon(t *testing.T) context.Context {
 }
 
 func TestANewcomerWhoseTransferAnEpochCutsOffGetsTheStateInTheNextOne(t *testing.T) {
-	const most = 300 // steps of the other one, which is at work meanwhile
 	ws := rpctest.World(t, rpctest.Net(), 2)
 	c, over, came := soon(t), make(chan struct{}), make(chan struct{})
 	loads := 0
@@ -170,9 +172,6 @@ func TestANewcomerWhoseTransferAnEpochCutsOffGetsTheStateInTheNextOne(t *testing
 			case <-came:
 				return nil
 			default:
-			}
-			if p.Next() > most {
-				return errors.New("the newcomer does not come")
 			}
 		}
 		return err
@@ -230,4 +229,154 @@ func TestWithFewerThanMinWhoClosesGivesItsLastSumsToWhoLacksThemAndBothEnd(t *te
 		require.NoError(t, err, "rank %d", rank)
 	}
 	requireSame(t, 1, all[:2]...)
+}
+
+// waiting calls fn when a team says that it waits for the nodes.
+type waiting struct {
+	slog.Handler
+	fn func()
+}
+
+func (h *waiting) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "most workers are lost") {
+		h.fn()
+	}
+	return nil
+}
+
+func (h *waiting) Enabled(context.Context, slog.Level) bool { return true }
+
+func TestWithinAnEpochHalfOfItsWorkersDoNotGoOnWhetherTheOthersAreLostOrHaveClosedTheTeam(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		t.Run(fmt.Sprint("they close it: ", closes), func(t *testing.T) {
+			ws := rpctest.World(t, rpctest.Net(), 2)
+			c, over := soon(t), make(chan struct{})
+			all := class(t, ws, false, func(_ int, cfg *Config) {
+				cfg.Logger = slog.New(&waiting{slog.DiscardHandler, func() { close(over) }})
+			})
+			errs := rpctest.Attempt(2, func(rank int) error {
+				p := all[rank]
+				if err := p.enter(c, 1, ws, over); err != nil {
+					return err
+				}
+				switch {
+				case rank == 0:
+					return errors.Join(p.next(c), p.next(c))
+				case closes:
+					return errors.Join(p.next(c), p.Close(c))
+				}
+				return errors.Join(p.next(c), ws[1].Close())
+			})
+			require.ErrorIs(t, errs[0], elastic.ErrOver)
+			require.NoError(t, errs[1])
+			require.EqualValues(t, 1, all[0].Next())
+		})
+	}
+}
+
+// fails is a step whose loss function fails.
+func (p *pupil) fails(c context.Context, why error) error {
+	_, err := p.Step(c, p.Next(), few, func(context.Context, []int) (*autodiff.Tensor, error) { return nil, why })
+	return err
+}
+
+func TestAMemberThatFailsWithoutAWordIsNamedOnAll(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 2)
+	c := soon(t)
+	all := class(t, ws, false, func(int, *Config) {})
+	for rank, err := range rpctest.Attempt(2, func(rank int) error {
+		p := all[rank]
+		if err := p.enter(c, 1, ws, nil); err != nil || rank == 0 {
+			return errors.Join(err, p.next(c))
+		}
+		return p.fails(c, errors.New(""))
+	}) {
+		var failure *parallel.FailureError
+		require.ErrorAs(t, err, &failure, "rank %d", rank)
+		require.Equal(t, ws[1].Name(), failure.Worker)
+	}
+}
+
+func TestAMemberThatHasFailedAndIsLostIsNamedByTheOthersWhoGoOn(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 3)
+	c := soon(t)
+	all := class(t, ws, false, func(int, *Config) {})
+	bad := errors.New("the disk is full")
+	for rank, err := range rpctest.Attempt(3, func(rank int) error {
+		p := all[rank]
+		if err := p.enter(c, 1, ws, nil); err != nil {
+			return err
+		}
+		keep := len(p.layout) - min(rank, 1) // one has the header
+		if rank == 2 {
+			return p.partly(c, keep, func(context.Context, []int) (*autodiff.Tensor, error) { return nil, bad })
+		}
+		return p.partly(c, keep, p.loss)
+	}) {
+		require.Equal(t, rank == 2, errors.Is(err, bad), "%v", err)
+	}
+	require.NoError(t, ws[2].Close())
+	for rank, err := range rpctest.Attempt(2, func(rank int) error { return all[rank].next(c) }) {
+		var failure *parallel.FailureError
+		require.ErrorAs(t, err, &failure, "rank %d", rank)
+		require.Equal(t, parallel.FailureError{Rank: -1, Worker: ws[2].Name(), Text: failure.Text}, *failure)
+		require.ErrorContains(t, err, "it is lost")
+	}
+	for rank, err := range rpctest.Attempt(2, func(rank int) error { return all[rank].next(c) }) {
+		require.NoError(t, err, "rank %d", rank)
+	}
+	requireSame(t, 1, all[:2]...)
+}
+
+func TestAMemberThatFailsSaysSoAlsoWhenAnotherOneIsLostMeanwhile(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 3)
+	c := soon(t)
+	all := class(t, ws, false, func(int, *Config) {})
+	bad := errors.New("the disk is full")
+	for rank, err := range rpctest.Attempt(3, func(rank int) error {
+		p := all[rank]
+		if err := p.enter(c, 1, ws, nil); err != nil {
+			return err
+		}
+		if rank == 1 {
+			return p.partly(c, len(p.layout), func(context.Context, []int) (*autodiff.Tensor, error) { return nil, bad })
+		}
+		return p.partly(c, len(p.layout), p.loss)
+	}) {
+		require.Equal(t, rank == 1, errors.Is(err, bad), "%v", err)
+	}
+	require.NoError(t, ws[2].Close())
+	for rank, err := range rpctest.Attempt(2, func(rank int) error { return all[rank].next(c) }) {
+		var failure *parallel.FailureError
+		require.ErrorAs(t, err, &failure, "rank %d", rank)
+		require.Equal(t, ws[1].Name(), failure.Worker)
+		require.Equal(t, bad.Error(), failure.Text)
+	}
+}
+
+func TestANewcomerComesAlsoWhereAStepOfTheOthersFailsMeanwhile(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 2)
+	c, came := soon(t), make(chan struct{})
+	all := class(t, ws, true, func(rank int, cfg *Config) { cfg.Step = []uint64{3, 0}[rank] })
+	for rank, err := range rpctest.Attempt(2, func(rank int) error {
+		p := all[rank]
+		err := p.enter(c, 1, ws, nil)
+		if rank == 1 {
+			close(came)
+			return errors.Join(err, p.Close(c))
+		}
+		if failed := p.fails(c, errors.New("no rows")); !errors.Is(failed, parallel.ErrFailed) {
+			return fmt.Errorf("the step ended with %w", failed)
+		}
+		for ; err == nil; err = p.next(c) {
+			select {
+			case <-came:
+				return nil
+			default:
+			}
+		}
+		return err
+	}) {
+		require.NoError(t, err, "rank %d", rank)
+	}
 }

@@ -27,9 +27,9 @@ func (t *Team) newExchange() *exchange {
 	return x
 }
 
-// run computes this member's rows, while sums are made. failed is why it could not; others hear of
-// that with the sums.
-func (x *exchange) run(c context.Context, w work) (failed, err error) {
+// run computes this member's rows, while sums are made. Where it cannot the others hear of that with
+// the sums.
+func (x *exchange) run(c context.Context, w work) error {
 	ended := make(chan error, 1)
 	go func() { ended <- x.makeSums(c) }()
 	adds, failed := x.compute(c, w, x.plan.Compute[x.g.Rank()], func(b int) { close(x.ready[b]) })
@@ -41,11 +41,12 @@ func (x *exchange) run(c context.Context, w work) (failed, err error) {
 			close(r)
 		}
 	}
-	err = <-ended
+	err := <-ended
 	if adds != nil {
 		adds.settle(failed == nil)
 	}
-	return failed, err
+	x.failed = cmp.Or(failed, x.failed)
+	return err
 }
 
 // keep has the team keep the sums that count.

@@ -3,9 +3,9 @@ package resilient
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
@@ -97,22 +97,21 @@ type work struct {
 func (t *Team) attempt(c context.Context, w work) error {
 	t.m.Rows(t.plan.Batch)
 	x := t.newExchange()
-	failed, err := x.run(c, w)
-	kept := x.keep()
+	err, kept := x.run(c, w), x.keep()
 	if err = cmp.Or(err, kept); err != nil {
 		return err
 	}
-	return t.conclude(c, w, failed)
+	return t.conclude(c, w)
 }
 
 // conclude ends a step whose sums are all there.
-func (t *Team) conclude(c context.Context, w work, failed error) error {
+func (t *Team) conclude(c context.Context, w work) error {
 	head, err := heading(t.sums)
 	if err != nil {
 		return err
 	}
 	if head[headFailed] > 0 {
-		return t.abandon(c, failed)
+		return t.abandon(c)
 	}
 	if !t.m.Whole() {
 		return fmt.Errorf("%w: a sum is missing that the plan had", ErrDifferent)
@@ -136,24 +135,39 @@ func (t *Team) conclude(c context.Context, w work, failed error) error {
 }
 
 // abandon gives a step up, as all members do, and says who has failed.
-func (t *Team) abandon(c context.Context, own error) error {
+func (t *Team) abandon(c context.Context) error {
+	own, lost := t.failed, strings.Join(t.change.Lost, " or ")
 	t.m.Abandoned()
 	t.dropStep()
 	t.plan, t.prev = nil, nil
-	text := ""
+	var text []string
 	if own != nil {
-		text = own.Error()
+		text = []string{own.Error()}
 	}
 	all, err := collective.Agree(c, t.g, text)
-	if err != nil {
-		return errors.Join(parallel.ErrFailed, own, err)
+	rank := slices.IndexFunc(all, func(s []string) bool { return len(s) > 0 })
+	var failure error
+	switch {
+	case rank >= 0:
+		failure = &parallel.FailureError{Rank: rank, Worker: workers(t.g)[rank], Text: all[rank][0]}
+	case err != nil && own != nil:
+		failure = &parallel.FailureError{Rank: t.g.Rank(), Worker: t.g.Worker().Name(), Text: text[0]}
+	case err != nil:
+		failure = fmt.Errorf("%w; which one is not known", parallel.ErrFailed)
+	default:
+		failure = &parallel.FailureError{Rank: -1, Worker: lost, Text: "it is lost, and with it why it failed"}
 	}
-	rank := max(slices.IndexFunc(all, func(s string) bool { return s != "" }), 0)
-	failure := &parallel.FailureError{Rank: rank, Worker: workers(t.g)[rank], Text: all[rank]}
-	if own != nil {
-		return fmt.Errorf("%w: %w", failure, own)
+	return wrapped(failure, own, err)
+}
+
+// wrapped is an error with what has led to it.
+func wrapped(err error, causes ...error) error {
+	for _, cause := range causes {
+		if cause != nil {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
 	}
-	return failure
+	return err
 }
 
 // apply makes the step of its sums, or keeps them until the state is here.
@@ -202,7 +216,7 @@ func (t *Team) dropStep() {
 	release(t.mine)
 	release(t.sums)
 	clear(t.heads.used)
-	t.heads.fixed = [headFixed]float64{}
+	t.heads.fixed, t.failed = [headFixed]float64{}, nil
 }
 
 func (t *Team) dropLast() { release(t.last) }
