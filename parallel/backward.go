@@ -164,6 +164,8 @@ func (r *Replicas) weigh(grads map[*autodiff.Tensor]*autodiff.Tensor, rows int, 
 		own, err := taken(p, scaled(g, float64(rows)/r.total))
 		if err == nil {
 			err = got(i, own)
+		} else {
+			err = fmt.Errorf("the gradient of %s: %w", r.names[i], err)
 		}
 		if err != nil {
 			return err

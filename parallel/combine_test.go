@@ -102,6 +102,6 @@ func TestAConfigThatCannotBeIsAnErrorOnAllRanksThatSaysAllThatIsWrong(t *testing
 		return err
 	}) {
 		require.ErrorIs(t, err, parallel.ErrParameters)
-		require.ErrorContains(t, err, "Config differs")
+		require.ErrorContains(t, err, `"Config.Wire: 0" where rank 1, worker1, has "Config.Wire: 1"`)
 	}
 }

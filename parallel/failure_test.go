@@ -151,6 +151,7 @@ func TestALostWorkerIsNamedByBackward(t *testing.T) {
 		var lost *collective.LostError
 		require.ErrorAs(t, err, &lost, "rank %d", r)
 		require.Equal(t, gone, lost.Worker)
+		require.ErrorContains(t, err, ": gradients of ")
 	}
 }
 

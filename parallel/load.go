@@ -3,15 +3,18 @@ package parallel
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/names"
 )
 
 // load is a bucket in one step. What a rank brings is given back as soon as its sum is there.
 type load struct {
 	*bucket
+	names   []string       // of its parameters
 	missing int            // gradients that have not come
 	ready   chan struct{}  // closed when nothing more comes
 	in, out *device.Buffer // what this rank brings, and the sums
@@ -20,8 +23,12 @@ type load struct {
 	err     error          // why there are none
 }
 
-func newLoad(b *bucket) *load {
-	return &load{bucket: b, missing: len(b.params), ready: make(chan struct{})}
+func newLoad(b *bucket, all []string) *load {
+	l := &load{bucket: b, missing: len(b.params), ready: make(chan struct{})}
+	for _, i := range b.params {
+		l.names = append(l.names, all[i])
+	}
+	return l
 }
 
 // prepare has memory for what this rank brings, zero at first.
@@ -49,7 +56,9 @@ func (l *load) memory() ([]byte, error) {
 func (l *load) bring(k int, grad *autodiff.Tensor) {
 	defer autodiff.Release(grad)
 	l.missing--
-	l.err = cmp.Or(l.err, l.keep(k, grad))
+	if err := l.keep(k, grad); err != nil && l.err == nil {
+		l.err = fmt.Errorf("the gradient of %s: %w", l.names[k], err)
+	}
 }
 
 func (l *load) keep(k int, grad *autodiff.Tensor) (err error) {
@@ -76,8 +85,10 @@ func (l *load) keep(k int, grad *autodiff.Tensor) (err error) {
 // exchange makes the sums of what all ranks bring. All call it, whatever happened. Where one has
 // nothing to bring it fails on all.
 func (l *load) exchange(c context.Context, g *collective.Group) {
-	l.err = cmp.Or(l.err, l.prepare())
 	var err error
+	if l.err == nil {
+		l.err = l.of(l.prepare())
+	}
 	switch {
 	case l.sparse:
 		l.sum, err = l.rows.summed(c, g, l.dtype, l.err)
@@ -93,8 +104,20 @@ func (l *load) exchange(c context.Context, g *collective.Group) {
 	default:
 		l.out, err = g.AllReduced(c, collective.Sum, l.dtype, l.in)
 	}
-	l.err = cmp.Or(l.err, err)
+	l.err = cmp.Or(l.err, l.of(err))
 	l.giveIn()
+}
+
+// of says of which gradients an error is.
+func (l *load) of(err error) error {
+	if err == nil {
+		return nil
+	}
+	what := "the last bucket"
+	if len(l.names) > 0 {
+		what = "gradients of " + names.List(l.names)
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // fewer has the sums made in memory of this rank's own.

@@ -38,7 +38,7 @@ func (r *Replicas) through(c context.Context, loss *autodiff.Tensor, rows int, g
 		remove, err := p.OnAccumulated(func(_, grad *autodiff.Tensor) error {
 			own, err := taken(p, grad)
 			if err != nil {
-				return err
+				return fmt.Errorf("the gradient of %s: %w", r.names[i], err)
 			}
 			return got(i, own)
 		})

@@ -144,7 +144,10 @@ func (r *Replicas) inspect() error {
 
 // compare fails on all ranks where parameters differ between any.
 func (r *Replicas) compare(c context.Context, own error) error {
-	offer := peers.Offer{List: make([]string, len(r.params)), Config: fmt.Sprintf("%d %t %d %+v", r.limit, r.config.Check, r.config.Wire, r.config.LowRank), Err: own}
+	offer := peers.Offer{List: make([]string, len(r.params)), Err: own, Config: []string{
+		fmt.Sprintf("Config.Bucket: %d", r.limit), fmt.Sprintf("Config.Check: %t", r.config.Check),
+		fmt.Sprintf("Config.Wire: %d", r.config.Wire), fmt.Sprintf("Config.LowRank: %+v", r.config.LowRank),
+	}}
 	for i, p := range r.params {
 		if own == nil {
 			offer.List[i] = fmt.Sprintf("%s: %v", r.names[i], p.Type())

@@ -217,13 +217,14 @@ func TestAllRanksAreToldWhichParameterDiffers(t *testing.T) {
 			require.ErrorIs(t, err, parallel.ErrParameters)
 			require.Equal(t, 2, d.Rank)
 			require.Equal(t, k.here, d.Here)
+			require.Equal(t, []string{w.ws[0].Name(), w.ws[2].Name()}, []string{d.Worker, d.Other})
 		}
 	}
 	for r, err := range w.attempt(func(r int) error {
 		_, err := parallel.Replicate(t.Context(), w.gs[r], params(1), parallel.Config{Bucket: 1 + r/2})
 		return err
 	}) {
-		require.ErrorContains(t, err, "Config differs", "rank %d", r)
+		require.ErrorContains(t, err, `rank 0, worker0, has "Config.Bucket: 1" where rank 2, worker2, has "Config.Bucket: 2"`, "rank %d", r)
 	}
 	for r, err := range w.attempt(func(r int) error {
 		mine := params(1, 2)

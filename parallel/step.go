@@ -45,7 +45,7 @@ func newStep(r *Replicas) *step {
 
 func (s *step) addLoads(buckets []bucket) {
 	for b := range buckets {
-		l := newLoad(&buckets[b])
+		l := newLoad(&buckets[b], s.names)
 		for k, i := range l.params {
 			s.spots[i] = spot{l, k}
 		}
@@ -108,7 +108,7 @@ func wrapped(t *autodiff.Tensor, owner *autodiff.Arena) *autodiff.Tensor {
 func (s *step) got(i int, grad *autodiff.Tensor) error {
 	sum, err := s.plusKept(i, grad)
 	if err != nil {
-		return err
+		return fmt.Errorf("the gradient of %s: %w", s.names[i], err)
 	}
 	return s.deliver(i, sum)
 }
@@ -301,7 +301,7 @@ func (s *step) gradients(params []int, factor float64, owner *autodiff.Arena) (m
 			err = grad.Err()
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the sum of gradients of %s: %w", s.names[i], err)
 		}
 		grads[s.params[i]] = grad
 	}

@@ -116,7 +116,10 @@ func (l *Loop) compare(c context.Context, g *collective.Group, all []brought, li
 	if err != nil {
 		return err
 	}
-	return peers.Difference(lists)
+	if err := peers.Difference(g, lists); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: Config differs between ranks", parallel.ErrParameters)
 }
 
 // adopt takes the fragments that differ from those of a member; with says that their momentum

@@ -17,13 +17,12 @@ func (t *Team) announce() {
 
 // changed tells of a change once the step is made that it disturbed.
 func (t *Team) changed() {
-	if len(t.change.Lost) == 0 && len(t.change.Came) == 0 {
-		return
-	}
 	if !t.since.IsZero() {
 		t.change.Stood = time.Since(t.since)
 	}
-	t.announce()
+	if len(t.change.Lost) > 0 || len(t.change.Came) > 0 {
+		t.announce()
+	}
 	t.change, t.since = Change{}, time.Time{}
 }
 

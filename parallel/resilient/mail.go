@@ -12,7 +12,6 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/transport"
@@ -55,19 +54,27 @@ type mail struct {
 	runs    sync.WaitGroup
 	news    chan struct{} // of capacity 1
 
-	mu     sync.Mutex
-	closed bool
-	called map[string]bool
-	left   map[string]bool
-	asked  map[uint64]chan answer
-	last   uint64 // question
+	mu      sync.Mutex
+	closed  bool
+	members []string
+	called  map[string]bool
+	left    map[string]bool
+	asked   map[uint64]question
+	last    uint64         // question
+	giving  map[string]int // how many answers are under way, by who has asked
 }
 
-// listen takes the letters of a team.
-func listen(w *rpc.Worker, team string, keeps *keeping) (*mail, error) {
+// question is one that waits for its answer.
+type question struct {
+	to    string
+	waits chan answer // of capacity 1
+}
+
+// listen takes the letters of a team of so far these members.
+func listen(w *rpc.Worker, team string, members []string, keeps *keeping) (*mail, error) {
 	m := &mail{
-		w: w, service: "resilient/" + team, keeps: keeps, news: make(chan struct{}, 1),
-		called: map[string]bool{}, left: map[string]bool{}, asked: map[uint64]chan answer{},
+		w: w, service: "resilient/" + team, keeps: keeps, news: make(chan struct{}, 1), members: members,
+		called: map[string]bool{}, left: map[string]bool{}, asked: map[uint64]question{}, giving: map[string]int{},
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	stop, err := rpc.OnPost(w, m.service, m.receive)
@@ -132,15 +139,17 @@ func (m *mail) receive(from rpc.WorkerInfo, header []byte, tensors []transport.T
 	case letterLeaves:
 		m.left[from.Name] = true
 	case letterAsks:
-		if !m.closed {
-			m.runs.Go(func() { m.give(from.Name, l) })
+		if m.closed || m.giving[from.Name] == mostGiven || !slices.Contains(m.members, from.Name) {
+			break // who gets no answer asks another one
 		}
+		m.giving[from.Name]++
+		m.runs.Go(func() { m.give(from.Name, l) })
 	case letterGives:
-		if waits := m.asked[l.ID]; waits != nil {
+		if q, waits := m.asked[l.ID]; waits && q.to == from.Name {
 			delete(m.asked, l.ID)
 			a := answer{letter: l}
 			a.data, a.err = content(l, tensors)
-			waits <- a
+			q.waits <- a
 		}
 	}
 	msg.Release()
@@ -158,8 +167,19 @@ func content(l letter, tensors []transport.Tensor) ([]byte, error) {
 	return data, tensors[0].Buf.Device().Download(data, tensors[0].Buf, 0)
 }
 
+// mostGiven bounds how many answers to one member are under way. A newcomer has one question to each;
+// another one may have come to nothing there.
+const mostGiven = 2
+
 // give answers a question.
 func (m *mail) give(to string, l letter) {
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.giving[to]--; m.giving[to] == 0 {
+			delete(m.giving, to)
+		}
+	}()
 	c, cancel := context.WithTimeout(m.life, asking)
 	defer cancel()
 	l.Kind = letterGives
@@ -172,7 +192,7 @@ func (m *mail) give(to string, l letter) {
 		defer buf.Release() //nolint:errcheck // ours
 		tensors = append(tensors, transport.Tensor{Dtype: device.Int32, Shape: device.Shape{buf.Len() / 4}, Buf: buf})
 	}
-	_ = m.post(c, to, l, tensors...) // who gets no answer asks another one
+	_ = m.post(c, to, l, tensors...) // see receive
 }
 
 // lookUp finds what a question asks for.
@@ -213,15 +233,15 @@ func (l *letter) carry(b []byte) (*device.Buffer, error) {
 // asking bounds how long a question takes.
 const asking = 5 * time.Second
 
-// question asks a member, and waits for its answer.
-func (m *mail) question(c context.Context, to string, l letter) ([]byte, error) {
+// ask asks a member, and waits for its answer.
+func (m *mail) ask(c context.Context, to string, l letter) ([]byte, error) {
 	c, cancel := context.WithTimeout(c, asking)
 	defer cancel()
 	waits := make(chan answer, 1)
 	m.mu.Lock()
 	m.last++
 	l.Kind, l.ID = letterAsks, m.last
-	m.asked[l.ID] = waits
+	m.asked[l.ID] = question{to, waits}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
@@ -246,7 +266,7 @@ func (m *mail) calls() []string {
 	return slices.Sorted(maps.Keys(m.called))
 }
 
-// discard forgets that workers have called, or have left: they are members, or call again.
+// discard forgets that workers have called: who is there calls again.
 func (m *mail) discard(names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,11 +275,26 @@ func (m *mail) discard(names []string) {
 	}
 }
 
-// welcome forgets that a newcomer has left before.
-func (m *mail) welcome(name string) {
+// among says who the members are from now on. Of newcomers nothing counts that they have said before.
+func (m *mail) among(members []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.left, name)
+	for _, name := range members {
+		delete(m.called, name)
+		if !slices.Contains(m.members, name) {
+			delete(m.left, name)
+		}
+	}
+	m.members = members
+}
+
+// note notes that members leave, as if they had said so in letters.
+func (m *mail) note(names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range names {
+		m.left[name] = true
+	}
 }
 
 // gone are the members that have said that they leave.
@@ -280,48 +315,3 @@ func (m *mail) idle(c context.Context, most time.Duration) {
 	case <-c.Done():
 	}
 }
-
-// enlist calls the members of a team until they take this worker in.
-func enlist(c context.Context, w *rpc.Worker, team string) (*collective.Group, error) {
-	raw, err := cbor.Marshal(letter{Kind: letterCalls})
-	if err != nil {
-		return nil, err
-	}
-	calling, stop := context.WithCancel(c)
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop()
-	all.Go(func() {
-		again := time.NewTicker(calls)
-		defer again.Stop()
-		var mu sync.Mutex
-		under := map[string]bool{} // to whom a call is on its way: who is gone does not hold up others
-		for calling.Err() == nil {
-			for _, o := range w.Workers() {
-				mu.Lock()
-				waits := under[o.Name] || o.Name == w.Name()
-				under[o.Name] = true
-				mu.Unlock()
-				if waits {
-					continue
-				}
-				all.Go(func() {
-					one, cancel := context.WithTimeout(calling, asking)
-					defer cancel()
-					_ = rpc.Post(one, w, o.Name, "resilient/"+team, raw) // who is no member does not hear it
-					mu.Lock()
-					defer mu.Unlock()
-					delete(under, o.Name)
-				})
-			}
-			select {
-			case <-again.C:
-			case <-calling.Done():
-			}
-		}
-	})
-	return collective.Enlist(c, w, team)
-}
-
-// calls is how often a newcomer calls.
-const calls = 100 * time.Millisecond

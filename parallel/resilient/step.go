@@ -3,15 +3,14 @@ package resilient
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel"
-	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 )
 
 // Loss is the mean loss over some rows of the data, a scalar. A team calls it with this member's
@@ -96,126 +95,23 @@ type work struct {
 
 // attempt carries out the plan: this member's rows, and all sums.
 func (t *Team) attempt(c context.Context, w work) error {
-	p := *t.plan
-	t.m.Rows(p.Batch)
-	x := &exchange{Team: t, plan: p, ready: make([]chan struct{}, len(t.layout)), bad: make([]bool, len(t.layout)), sums: make([]*device.Buffer, len(t.layout))}
-	for b := range x.ready {
-		x.ready[b] = make(chan struct{})
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- x.makeSums(c) }()
-	adds, failed := t.compute(c, w, p.Compute[t.g.Rank()], func(b int) { close(x.ready[b]) })
-	for b, r := range x.ready {
-		select {
-		case <-r:
-		default:
-			x.bad[b] = failed != nil
-			close(r)
-		}
-	}
-	err := <-ended
-	if adds != nil {
-		adds.settle(failed == nil)
-	}
-	for b, sum := range x.sums {
-		if sum == nil {
-			continue
-		}
-		if bad, merr := t.marked(b, sum); bad && b < len(t.layout)-1 || merr != nil {
-			err = cmp.Or(err, merr)
-			_ = sum.Release() // ours
-			continue
-		}
-		t.keepSum(b, sum)
-	}
-	if err != nil {
+	t.m.Rows(t.plan.Batch)
+	x := t.newExchange()
+	err, kept := x.run(c, w), x.keep()
+	if err = cmp.Or(err, kept); err != nil {
 		return err
 	}
-	return t.conclude(c, w, failed)
-}
-
-func (t *Team) keepSum(b int, sum *device.Buffer) {
-	release(t.sums[b : b+1])
-	t.sums[b] = sum
-	t.m.Summed(b)
-	if t.last[0] != nil { // nobody needs them any more
-		release(t.last)
-	}
-}
-
-// exchange is the sums of a plan while they are made.
-type exchange struct {
-	*Team
-	plan  ledger.Plan
-	ready []chan struct{}  // by bucket: closed when this member's contribution is there
-	bad   []bool           // by bucket: it has failed instead; written before ready is closed
-	sums  []*device.Buffer // by bucket
-}
-
-// makeSums makes the sums one after another, in the same order on all members.
-func (x *exchange) makeSums(c context.Context) error {
-	for _, tr := range x.plan.Spread {
-		sum, err := x.broadcast(c, tr, x.Team.sums)
-		if err != nil {
-			return err
-		}
-		x.sums[tr.Bucket] = sum
-	}
-	for _, b := range x.plan.Reduce {
-		<-x.ready[b]
-		in, err := x.contribution(b, x.bad[b])
-		if err == nil {
-			x.sums[b], err = x.reduce(c, x.layout[b].dtype, in)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t *Team) reduce(c context.Context, d device.Dtype, in *device.Buffer) (*device.Buffer, error) {
-	if t.g.Size() == 1 {
-		return in, t.g.Err()
-	}
-	defer in.Release() //nolint:errcheck // ours
-	return t.g.AllReduced(c, collective.Sum, d, in)
-}
-
-// broadcast gives all members the sum that one has.
-func (t *Team) broadcast(c context.Context, tr ledger.Transfer, from []*device.Buffer) (*device.Buffer, error) {
-	l := t.layout[tr.Bucket]
-	var mine *device.Buffer
-	if t.g.Rank() == tr.Root {
-		mine = from[tr.Bucket]
-	}
-	if t.g.Size() == 1 {
-		return mine.Retain(), t.g.Err()
-	}
-	return t.g.Broadcasted(c, l.dtype, l.bytes/l.dtype.Size(), mine, tr.Root)
-}
-
-// spread has a sum of the step before go to those who lack it; keep says that this member does.
-func (t *Team) spread(c context.Context, tr ledger.Transfer, from []*device.Buffer, keep bool) error {
-	sum, err := t.broadcast(c, tr, from)
-	if err != nil {
-		return err
-	}
-	if keep {
-		t.keepSum(tr.Bucket, sum)
-		return nil
-	}
-	return sum.Release()
+	return t.conclude(c, w)
 }
 
 // conclude ends a step whose sums are all there.
-func (t *Team) conclude(c context.Context, w work, failed error) error {
+func (t *Team) conclude(c context.Context, w work) error {
 	head, err := heading(t.sums)
 	if err != nil {
 		return err
 	}
 	if head[headFailed] > 0 {
-		return t.abandon(c, failed)
+		return t.abandon(c)
 	}
 	if !t.m.Whole() {
 		return fmt.Errorf("%w: a sum is missing that the plan had", ErrDifferent)
@@ -239,24 +135,39 @@ func (t *Team) conclude(c context.Context, w work, failed error) error {
 }
 
 // abandon gives a step up, as all members do, and says who has failed.
-func (t *Team) abandon(c context.Context, own error) error {
+func (t *Team) abandon(c context.Context) error {
+	own, lost := t.failed, strings.Join(t.change.Lost, " or ")
 	t.m.Abandoned()
 	t.dropStep()
 	t.plan, t.prev = nil, nil
-	text := ""
+	var text []string
 	if own != nil {
-		text = own.Error()
+		text = []string{own.Error()}
 	}
 	all, err := collective.Agree(c, t.g, text)
-	if err != nil {
-		return errors.Join(parallel.ErrFailed, own, err)
+	rank := slices.IndexFunc(all, func(s []string) bool { return len(s) > 0 })
+	var failure error
+	switch {
+	case rank >= 0:
+		failure = &parallel.FailureError{Rank: rank, Worker: workers(t.g)[rank], Text: all[rank][0]}
+	case err != nil && own != nil:
+		failure = &parallel.FailureError{Rank: t.g.Rank(), Worker: t.g.Worker().Name(), Text: text[0]}
+	case err != nil:
+		failure = fmt.Errorf("%w; which one is not known", parallel.ErrFailed)
+	default:
+		failure = &parallel.FailureError{Rank: -1, Worker: lost, Text: "it is lost, and with it why it failed"}
 	}
-	rank := max(slices.IndexFunc(all, func(s string) bool { return s != "" }), 0)
-	failure := &parallel.FailureError{Rank: rank, Worker: workers(t.g)[rank], Text: all[rank]}
-	if own != nil {
-		return fmt.Errorf("%w: %w", failure, own)
+	return wrapped(failure, own, err)
+}
+
+// wrapped is an error with what has led to it.
+func wrapped(err error, causes ...error) error {
+	for _, cause := range causes {
+		if cause != nil {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
 	}
-	return failure
+	return err
 }
 
 // apply makes the step of its sums, or keeps them until the state is here.
@@ -305,7 +216,7 @@ func (t *Team) dropStep() {
 	release(t.mine)
 	release(t.sums)
 	clear(t.heads.used)
-	t.heads.fixed = [headFixed]float64{}
+	t.heads.fixed, t.failed = [headFixed]float64{}, nil
 }
 
 func (t *Team) dropLast() { release(t.last) }

@@ -97,122 +97,6 @@ func (t *Team) isOver() bool {
 	}
 }
 
-// calls are newcomers that may come in.
-func (t *Team) calls(c context.Context) []string {
-	var dead []string
-	names := slices.DeleteFunc(t.waiting(), func(name string) bool {
-		_, err := t.g.Worker().Find(c, name)
-		if err != nil {
-			dead = append(dead, name)
-		}
-		return err != nil
-	})
-	t.mail.discard(dead)
-	return names
-}
-
-// waiting are the newcomers that have called, and for whom there is room.
-func (t *Team) waiting() []string {
-	members := workers(t.g)
-	names := slices.DeleteFunc(t.mail.calls(), func(name string) bool { return slices.Contains(members, name) })
-	if t.cfg.Max > 0 {
-		names = names[:min(len(names), max(t.cfg.Max-len(members), 0))]
-	}
-	return names
-}
-
-// repair goes on with the members that are left, where some are not.
-func (t *Team) repair(c context.Context) error {
-	for {
-		before := workers(t.g)
-		left := t.mail.gone(before)
-		if t.g.Err() == nil && len(left) == 0 {
-			return nil
-		}
-		if err := t.g.Err(); errors.Is(err, ErrClosed) || errors.Is(err, collective.ErrExcluded) {
-			return err
-		}
-		if t.since.IsZero() {
-			t.since = t.known.when()
-		}
-		next, err := t.without(c, left)
-		switch {
-		case t.unconfirmed(c, err):
-			continue
-		case err != nil:
-			return err
-		}
-		t.adopt(next, before)
-		if t.over != nil && 2*next.Size() <= t.world {
-			return t.awaitPlace(c)
-		}
-	}
-}
-
-// unconfirmed says whether the store has not said who goes on, and waits a little then: it is asked
-// again.
-func (t *Team) unconfirmed(c context.Context, err error) bool {
-	if !errors.Is(err, collective.ErrUnconfirmed) || c.Err() != nil {
-		return false
-	}
-	t.cfg.Logger.Warn("the job's store does not say who goes on; asking again", "error", err)
-	t.mail.idle(c, 10*pause)
-	return true
-}
-
-// awaitPlace waits for what the nodes agree on, where half of an epoch's workers or more are lost:
-// the others may be at work in the next one, whatever this one's store has confirmed.
-func (t *Team) awaitPlace(c context.Context) error {
-	t.cfg.Logger.Warn("most workers are lost; waiting for the nodes to agree who goes on", "left", workers(t.g))
-	select {
-	case <-t.over:
-		return elastic.ErrOver
-	case <-c.Done():
-		return context.Cause(c)
-	}
-}
-
-// without is the next generation. It is of no use when the members are about to become others.
-func (t *Team) without(c context.Context, left []string) (*collective.Group, error) {
-	c, cancel := context.WithCancel(c)
-	defer cancel()
-	if t.over != nil {
-		done := make(chan struct{})
-		defer func() { cancel(); <-done }()
-		go func() {
-			defer close(done)
-			select {
-			case <-t.over:
-				cancel()
-			case <-c.Done():
-			}
-		}()
-	}
-	next, err := t.g.Without(c, left...)
-	if err != nil && t.isOver() {
-		return nil, elastic.ErrOver
-	}
-	return next, err
-}
-
-// adopt makes the next generation the team's.
-func (t *Team) adopt(next *collective.Group, before []string) {
-	now := workers(next)
-	for _, name := range before {
-		if !slices.Contains(now, name) {
-			t.change.Lost = append(t.change.Lost, name)
-		}
-	}
-	for _, name := range now {
-		if !slices.Contains(before, name) {
-			t.change.Came = append(t.change.Came, name)
-			t.mail.welcome(name)
-		}
-	}
-	t.g, t.known, t.plan = next, know(next), nil
-	t.mail.discard(now)
-}
-
 // settle makes of all words what is to be done; again says that all have to tell theirs again.
 func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 	if err := t.compare(c, all); err != nil {
@@ -222,7 +106,8 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 		return false, elastic.ErrOver
 	}
 	if names := t.newcomers(all); len(names) > 0 {
-		return true, t.invite(c, names)
+		t.invite(c, names)
+		return true, nil
 	}
 	ends := slices.ContainsFunc(all, func(s word) bool { return s.Done }) // who is a step behind gets that first
 	if short := t.cfg.Min - len(all); short > 0 && !ends {
@@ -241,60 +126,8 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 	if err := t.undertake(c, p, all); err != nil {
 		return false, err
 	}
-	return t.dismiss(c, all)
+	return t.dismiss(all)
 }
-
-// newcomers are those that come in now: not before the team has begun, and not before a step under
-// way is made, unless there are too few to make it.
-func (t *Team) newcomers(all []word) (names []string) {
-	begun, underway := false, false
-	for _, s := range all {
-		if s.Done {
-			return nil
-		}
-		names = append(names, s.Calls...)
-		begun, underway = begun || s.Status.Era != "", underway || len(s.Status.Covered) > 0
-	}
-	if !begun || underway && len(all) >= t.cfg.Min {
-		return nil
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if t.cfg.Max > 0 { // members may have heard different calls
-		names = names[:min(len(names), max(t.cfg.Max-len(all), 0))]
-	}
-	return names
-}
-
-// awaitOthers waits for other members to come, and says so once.
-func (t *Team) awaitOthers(c context.Context, short int) {
-	if t.change.Short != short {
-		t.change.Short = short
-		t.announce()
-	}
-	t.mail.idle(c, pause)
-}
-
-// invite takes newcomers in.
-func (t *Team) invite(c context.Context, names []string) error {
-	before := workers(t.g)
-	limited, cancel := context.WithTimeout(c, inviting)
-	defer cancel()
-	next, err := t.g.With(limited, names...)
-	if err != nil {
-		t.mail.discard(names) // who is there calls again
-		if c.Err() == nil && t.g.Err() == nil {
-			t.cfg.Logger.Warn("newcomers that have called do not come", "workers", names, "error", err)
-			return nil
-		}
-		return err
-	}
-	t.adopt(next, before)
-	return nil
-}
-
-// inviting bounds how long newcomers may take that have called, and then do not come.
-const inviting = 2 * time.Second
 
 // undertake begins with a plan: who is a step behind makes that step.
 func (t *Team) undertake(c context.Context, p ledger.Plan, all []word) error {
@@ -352,7 +185,7 @@ func (t *Team) undertake(c context.Context, p ledger.Plan, all []word) error {
 }
 
 // dismiss lets those go that make no more steps.
-func (t *Team) dismiss(c context.Context, all []word) (again bool, err error) {
+func (t *Team) dismiss(all []word) (again bool, err error) {
 	var done []string
 	rest := 0
 	for rank, s := range all {
@@ -368,14 +201,10 @@ func (t *Team) dismiss(c context.Context, all []word) (again bool, err error) {
 		return false, ErrEnded
 	case len(done) == 0, t.done:
 		return false, nil
+	case all[t.g.Rank()].Status.Step < t.m.Step(): // its step is made, and perhaps it was the last one
+		t.plan = nil
+		return false, nil
 	}
-	before := workers(t.g)
-	next, err := t.g.Without(c, done...)
-	switch {
-	case err == nil:
-		t.adopt(next, before)
-	case t.unconfirmed(c, err):
-		err = nil
-	}
-	return true, err
+	t.mail.note(done)
+	return true, nil // repair goes on without them
 }

@@ -120,6 +120,7 @@ type Team struct {
 	moves  bool         // all members leave the group at once, for another one
 	batch  int          // rows of the step under way; 0: not known
 	broken error        // this member could not make a step that the others have made
+	failed error        // why this member could not compute its rows of the step under way
 
 	mine  []*device.Buffer // contributions, by bucket; nil: zeros
 	blank []*device.Buffer // zeros, by bucket
@@ -239,7 +240,7 @@ func workers(g *collective.Group) (names []string) {
 
 // attach makes a group the team's, and returns when this member has the state.
 func (t *Team) attach(c context.Context, g *collective.Group) error {
-	m, err := listen(g.Worker(), g.Name(), t.keeps)
+	m, err := listen(g.Worker(), g.Name(), workers(g), t.keeps)
 	if err != nil {
 		return err
 	}

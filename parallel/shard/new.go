@@ -77,7 +77,10 @@ func (s *Shards) inspect(layers [][]*autodiff.Tensor, config Config) peers.Offer
 			bad("Config.Keep has layer %d of %d", k, len(layers))
 		}
 	}
-	offer := peers.Offer{Config: fmt.Sprintf("stage %d, of %d, across %t, keep %v, check %t", config.Stage, s.g.Size(), config.Across != nil, config.Keep, config.Check)}
+	offer := peers.Offer{Config: []string{
+		fmt.Sprintf("Config.Stage: %d", config.Stage), fmt.Sprintf("ranks of the group: %d", s.g.Size()), fmt.Sprintf("Config.Across is given: %t", config.Across != nil),
+		fmt.Sprintf("Config.Keep: %v", config.Keep), fmt.Sprintf("Config.Check: %t", config.Check),
+	}}
 	for k, params := range layers {
 		l := &layer{number: k, first: len(s.whole), dev: config.Device}
 		l.keep = config.Stage == Zero1 || k == len(layers)-1 || slices.Contains(config.Keep, k) // the backward begins with the last one
@@ -141,7 +144,7 @@ func (s *Shards) agree(c context.Context, offer peers.Offer) error {
 	err := peers.Compare(c, s.g, offer)
 	if s.across != nil {
 		offer.Err = err
-		offer.Config += fmt.Sprintf(", place %d", s.g.Rank())
+		offer.Config = append(offer.Config, fmt.Sprintf("rank in its group: %d", s.g.Rank()))
 		if e := peers.Compare(c, s.across, offer); err == nil {
 			err = e
 		}

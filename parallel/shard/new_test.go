@@ -45,7 +45,7 @@ func TestParametersThatDifferAreNamedOnAllRanks(t *testing.T) {
 		}) {
 			var e *parallel.DifferenceError
 			require.ErrorAs(t, err, &e, "%s, rank %d", what, r)
-			require.Equal(t, parallel.DifferenceError{Rank: 2, Here: k.here, There: k.there}, *e, what)
+			require.Equal(t, parallel.DifferenceError{Rank: 2, Here: k.here, There: k.there, Worker: "worker0", Other: "worker2"}, *e, what)
 		}
 	}
 	for _, err := range w.Attempt(func(r int) error {
@@ -53,7 +53,7 @@ func TestParametersThatDifferAreNamedOnAllRanks(t *testing.T) {
 		return err
 	}) {
 		require.ErrorIs(t, err, parallel.ErrParameters)
-		require.ErrorContains(t, err, "Config differs")
+		require.ErrorContains(t, err, `"Config.Stage: 0" where rank 1, worker1, has "Config.Stage: 1"`)
 	}
 }
 

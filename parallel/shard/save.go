@@ -119,17 +119,43 @@ func (s *Shards) Load(c context.Context, k *checkpoint.Checkpoint, opt *optim.Lo
 	if err := s.outcome(c, err); err != nil {
 		return fmt.Errorf("shard: Load: %w", err)
 	}
-	if opt != nil {
-		err = opt.Load(state)
-	}
+	undo, err := s.take(values, opt, state)
 	if err := s.outcome(c, err); err != nil {
-		return fmt.Errorf("shard: Load: %w", err)
-	}
-	if err := autodiff.Assign(s.parts, values); err != nil {
-		return fmt.Errorf("shard: Load: %w", err)
+		return fmt.Errorf("shard: Load: %w", errors.Join(err, undo()))
 	}
 	s.total = n.Rows
 	return nil
+}
+
+// take gives this rank's shards, and their optimizer, other values; undo what they had before.
+func (s *Shards) take(values []*autodiff.Tensor, opt *optim.Local, state optim.State) (undo func() error, err error) {
+	var before optim.State
+	if opt != nil {
+		if before, err = opt.State(); err != nil {
+			return func() error { return nil }, err
+		}
+	}
+	old := make([]*autodiff.Tensor, len(s.parts))
+	for i, p := range s.parts {
+		old[i] = p.Detach()
+	}
+	if err = autodiff.Assign(s.parts, values); err != nil {
+		return func() error { return nil }, err
+	}
+	if opt != nil {
+		err = opt.Load(state)
+	}
+	return func() error {
+		var errs []error
+		for i, p := range s.parts { // one by one, which needs the least memory
+			errs = append(errs, autodiff.Assign([]*autodiff.Tensor{p}, old[i:i+1]))
+			old[i] = nil
+		}
+		if opt != nil {
+			errs = append(errs, opt.Load(before))
+		}
+		return errors.Join(errs...)
+	}, err
 }
 
 // readParts reads this rank's shards.

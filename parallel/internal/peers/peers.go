@@ -22,8 +22,8 @@ var (
 // Offer is what a rank brings: parameters, one line each, and what else must be the same on all.
 type Offer struct {
 	List   []string
-	Config string
-	Err    error // why it cannot take part
+	Config []string // one line each, too
+	Err    error    // why it cannot take part
 }
 
 // brought is what a rank tells the others of its offer.
@@ -58,7 +58,11 @@ func Compare(c context.Context, g *collective.Group, mine Offer) error {
 	if err != nil {
 		return err
 	}
-	return Difference(lists)
+	configs, err := collective.Agree(c, g, mine.Config)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(Difference(g, lists), Difference(g, configs))
 }
 
 // told is why a rank has failed; without a Worker it has not.
@@ -96,24 +100,26 @@ func Outcome(c context.Context, g *collective.Group, own error) error {
 	return nil
 }
 
-// DifferenceError says in which parameter a rank differs from rank 0.
+// DifferenceError says in which parameter, or setting, a rank differs from rank 0.
 type DifferenceError struct {
-	Rank        int
-	Here, There string // the parameter on rank 0, and on that rank; empty: there is none
+	Rank          int
+	Here, There   string // what rank 0 has, and that rank; empty: there is none
+	Worker, Other string // whose rank 0 is, and that rank
 }
 
 func (e *DifferenceError) Error() string {
-	return fmt.Sprintf("%v: rank 0 has %q where rank %d has %q", ErrParameters, e.Here, e.Rank, e.There)
+	return fmt.Sprintf("%v: rank 0, %s, has %q where rank %d, %s, has %q", ErrParameters, e.Worker, e.Here, e.Rank, e.Other, e.There)
 }
 
 // Unwrap gives ErrParameters.
 func (e *DifferenceError) Unwrap() error { return ErrParameters }
 
-// Difference is the [DifferenceError] of what the ranks have, by rank, where not all have the same.
-func Difference(lists [][]string) error {
+// Difference is the [DifferenceError] of what the ranks have, by rank; nil where all have the same.
+func Difference(g *collective.Group, lists [][]string) error {
+	members := g.Members()
 	for rank, list := range lists {
 		for i := range max(len(list), len(lists[0])) {
-			e := DifferenceError{Rank: rank}
+			e := DifferenceError{Rank: rank, Worker: members[0].Worker, Other: members[rank].Worker}
 			if i < len(lists[0]) {
 				e.Here = lists[0][i]
 			}
@@ -125,7 +131,7 @@ func Difference(lists [][]string) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: Config differs between ranks", ErrParameters)
+	return nil
 }
 
 // FailureError says which rank was the first that failed, and why. It wraps what has failed on this

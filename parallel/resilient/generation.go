@@ -1,0 +1,101 @@
+package resilient
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/elastic"
+)
+
+// repair goes on with the members that are left, where some are not.
+func (t *Team) repair(c context.Context) error {
+	for {
+		before := workers(t.g)
+		left := t.mail.gone(before)
+		if t.g.Err() == nil && len(left) == 0 {
+			return nil
+		}
+		if err := t.g.Err(); errors.Is(err, ErrClosed) || errors.Is(err, collective.ErrExcluded) {
+			return err
+		}
+		if t.since.IsZero() {
+			t.since = t.known.when()
+		}
+		next, err := t.without(c, left)
+		switch {
+		case t.unconfirmed(c, err):
+			continue
+		case err != nil:
+			return err
+		}
+		t.adopt(next, before)
+		if t.over != nil && 2*next.Size() <= t.world {
+			return t.awaitPlace(c)
+		}
+	}
+}
+
+// unconfirmed says whether the store has not said who goes on, and waits a little then: it is asked
+// again.
+func (t *Team) unconfirmed(c context.Context, err error) bool {
+	if !errors.Is(err, collective.ErrUnconfirmed) || c.Err() != nil {
+		return false
+	}
+	t.cfg.Logger.Warn("the job's store does not say who goes on; asking again", "error", err)
+	t.mail.idle(c, 10*pause)
+	return true
+}
+
+// awaitPlace waits for what the nodes agree on, where half of an epoch's workers or more are lost:
+// the others may be at work in the next one, whatever this one's store has confirmed.
+func (t *Team) awaitPlace(c context.Context) error {
+	t.cfg.Logger.Warn("most workers are lost; waiting for the nodes to agree who goes on", "left", workers(t.g))
+	select {
+	case <-t.over:
+		return elastic.ErrOver
+	case <-c.Done():
+		return context.Cause(c)
+	}
+}
+
+// without is the next generation. It is of no use when the members are about to become others.
+func (t *Team) without(c context.Context, left []string) (*collective.Group, error) {
+	c, cancel := context.WithCancel(c)
+	defer cancel()
+	if t.over != nil {
+		done := make(chan struct{})
+		defer func() { cancel(); <-done }()
+		go func() {
+			defer close(done)
+			select {
+			case <-t.over:
+				cancel()
+			case <-c.Done():
+			}
+		}()
+	}
+	next, err := t.g.Without(c, left...)
+	if err != nil && t.isOver() {
+		return nil, elastic.ErrOver
+	}
+	return next, err
+}
+
+// adopt makes the next generation the team's.
+func (t *Team) adopt(next *collective.Group, before []string) {
+	now := workers(next)
+	for _, name := range before {
+		if !slices.Contains(now, name) {
+			t.change.Lost = append(t.change.Lost, name)
+		}
+	}
+	for _, name := range now {
+		if !slices.Contains(before, name) {
+			t.change.Came = append(t.change.Came, name)
+		}
+	}
+	t.g, t.known, t.plan = next, know(next), nil
+	t.mail.among(now)
+}

@@ -1,0 +1,72 @@
+package resilient_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/parallel/resilient"
+	"github.com/weft-project/weft/transport/simnet"
+)
+
+// TestATeamIsNotPartedWhereANewcomerComesForSomeMembersInTimeAndForOthersTooLate has what one
+// worker says to another arrive late, each time another one, so that a member gives up waiting for
+// a newcomer before, while or after the others take it in.
+func TestATeamIsNotPartedWhereANewcomerComesForSomeMembersInTimeAndForOthersTooLate(t *testing.T) {
+	const size, guest = 3, 2
+	for from := range size {
+		for to := range size {
+			for late := 1500 * time.Millisecond; late < 3*time.Second && from != to; late += 600 * time.Millisecond {
+				t.Run(fmt.Sprintf("from %d to %d, %v", from, to, late), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						c, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+						defer cancel()
+						net := simnet.New(simnet.Config{Logger: slog.New(slog.DiscardHandler), Delay: func(a, b string, _ *rand.Rand) time.Duration {
+							if a == rpctest.Host(from) && b == rpctest.Host(to) {
+								return late
+							}
+							return time.Millisecond
+						}})
+						w := &crowd{t, net, rpctest.World(t, net, size)}
+						for rank, err := range w.enlarge(c, guest) {
+							require.NoError(t, err, "member %d", rank)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// enlarge trains until a newcomer has come, who brings another model's values.
+func (w *crowd) enlarge(c context.Context, guest int) []error {
+	came := make(chan struct{})
+	return rpctest.Attempt(len(w.ws), func(rank int) error {
+		l := newLearner(uint64(1 + rank/guest))
+		if rank == guest {
+			defer close(came)
+			team, err := resilient.Join(c, w.ws[rank], teamName, l.config())
+			if err != nil {
+				return err
+			}
+			return team.Close(c)
+		}
+		team, err := w.found(c, rank, guest, l.config())
+		for err == nil {
+			select {
+			case <-came:
+				return team.Close(c)
+			default:
+				_, err = team.Step(c, team.Next(), rows, l.loss)
+			}
+		}
+		return err
+	})
+}
