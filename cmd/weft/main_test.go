@@ -90,6 +90,8 @@ func worker(args []string) {
 		fmt.Printf("read %q\n", line)
 	case "join":
 		join()
+	case "pair":
+		pair()
 	case "stay":
 		stay(args[1])
 	case "epochs":
@@ -185,6 +187,20 @@ func join() {
 		return
 	}
 	fmt.Println("plain sees", binary.LittleEndian.Uint64(said), "keys")
+}
+
+// pair is a worker that says when it has met the others, and waits.
+func pair() {
+	g, err := collective.Init(context.Background(), collective.Config{Worker: rpc.Config{Logger: slog.New(slog.DiscardHandler)}})
+	if err == nil {
+		err = g.Barrier(context.Background())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("pid", os.Getpid(), "ready")
+	wait()
 }
 
 // stay is a worker that says each place that it gets, until there is a file of that name.
