@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/checkpoint"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel/resilient"
@@ -39,7 +40,9 @@ type trainer struct {
 // train is a worker: it takes part in every epoch until the training is done.
 func train(c context.Context, s settings, stdout io.Writer) error {
 	t := &trainer{settings: s, out: newReporter(s, stdout)}
-	if err := t.prepare(); err != nil {
+	if err := t.prepare(); errors.Is(err, errOther) {
+		return program.Wrong(err)
+	} else if err != nil {
 		return err
 	}
 	m, err := elastic.Join(c)

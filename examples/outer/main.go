@@ -44,6 +44,9 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 		err = program.Wrong(err)
 	case os.Getenv("RANK") != "":
 		err = work(c, s, t, stdout)
+		if errors.As(err, new(*outer.DivergedError)) {
+			err = program.Alike(err)
+		}
 	default:
 		err = demonstrate(c, s, t, stdout)
 	}

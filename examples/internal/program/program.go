@@ -57,36 +57,37 @@ func Parse(f *flag.FlagSet, args []string, help io.Writer) error {
 	return err
 }
 
-// ErrWrong marks what is wrong with a command line: all workers of a job are given the same.
-var ErrWrong = errors.New("wrong command line")
+// Wrong marks an error of the command line, which is the same for all workers of a job.
+func Wrong(err error) error { return alike{err, 2} }
 
-// Wrong marks an error as one of the command line; nil stays nil.
-func Wrong(err error) error {
-	if err == nil {
-		return nil
-	}
-	return wrong{err}
+// Alike marks another error that all workers of a job have.
+func Alike(err error) error { return alike{err, 1} }
+
+type alike struct {
+	error
+	code int
 }
 
-type wrong struct{ error }
-
-func (w wrong) Unwrap() []error { return []error{w.error, ErrWrong} }
+func (a alike) Unwrap() error { return a.error }
 
 // End says on stderr why a program fails, and gives its exit code. What all workers would say alike
 // the first of them says, and the others leave it to the report of their launcher. What broke when
 // c had ended is no news.
 func End(c context.Context, name string, err error, stderr io.Writer) int {
+	all := alike{code: 1}
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
-	case errors.Is(err, ErrWrong):
-		if rank := os.Getenv("RANK"); rank == "" || rank == "0" || os.Getenv(elastic.ErrorFileVariable) == "" || elastic.WriteError(err) != nil {
-			fmt.Fprintf(stderr, "%s: %v\nsee %[1]s --help\n", name, err)
+	case errors.As(err, &all):
+		if rank := os.Getenv("RANK"); rank != "" && rank != "0" && os.Getenv(elastic.ErrorFileVariable) != "" && elastic.WriteError(err) == nil {
+			return all.code
 		}
-		return 2
 	case c.Err() != nil:
 		err = context.Cause(c)
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", name, err)
-	return 1
+	if all.code == 2 {
+		fmt.Fprintf(stderr, "see %s --help\n", name)
+	}
+	return all.code
 }

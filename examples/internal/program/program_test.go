@@ -17,8 +17,10 @@ func told(c context.Context, fails error, args ...string) (int, string) {
 	var says bytes.Buffer
 	f := flag.NewFlagSet("sample", flag.ContinueOnError)
 	f.Int("steps", 1, "how many steps")
-	err := Wrong(Parse(f, args, &says))
-	if err == nil {
+	err := Parse(f, args, &says)
+	if err != nil {
+		err = Wrong(err)
+	} else {
 		err = fails
 	}
 	return End(c, "sample", err, &says), says.String()
