@@ -119,10 +119,11 @@ const (
 // prepared is a Config with its defaults, checked.
 type prepared struct {
 	Config
-	serves  map[string]*handler
-	errors  errorTypes
-	devices *device.Set
-	apart   string // why this worker may see nobody in its store, "" if nothing is known
+	serves   map[string]*handler
+	errors   errorTypes
+	devices  *device.Set
+	succeeds bool   // who had this place before has ended
+	apart    string // why this worker may see nobody in its store, "" if nothing is known
 
 	// vouches says whether peers will take this worker for that; nil: they will
 	vouches func(name string, rank int) error

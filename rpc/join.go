@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 
 	"github.com/weft-project/weft/ctx"
@@ -18,7 +20,8 @@ import (
 // the store, links with other workers (all of them in a small world, some in a large one) and
 // checks the device maps of all. It returns when all workers of the world are known, and these
 // links are there; others are made when they are needed. A worker that was lost can join again,
-// under the same name and rank, as soon as one of the others has noticed the loss.
+// under the same name and rank, as soon as one of the others has noticed the loss, or where an agent
+// starts it in its place.
 //
 // It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize (also
 // where a dynamic world meets a static one), transport.ErrIdentity when the job has another token
@@ -84,9 +87,17 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 	if err != nil {
 		return nil, err
 	}
-	p.apart = setApart(url, secure != nil)
+	p.apart, p.succeeds = setApart(url, secure != nil), url == "env://" && succeedsAnother()
 	p.Store, p.Rank, p.WorldSize = r.Store, r.Rank, r.WorldSize
 	return r.Close, nil
+}
+
+// succeedsAnother says whether the agent that started this worker, and hosts the store, has started
+// one in its place before: weft run counts all restarts of a job, torchrun those of the group. Each
+// starts a worker when the one before it has ended.
+func succeedsAnother() bool {
+	again := func(name string) bool { n, err := strconv.Atoi(os.Getenv(name)); return err == nil && n > 0 }
+	return os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True" && (again(tracing.RestartsVariable) || again("TORCHELASTIC_RESTART_COUNT"))
 }
 
 func newWorker(p *prepared, closeStore func() error) *Worker {
@@ -136,5 +147,5 @@ func (w *Worker) join(c context.Context, p *prepared) (err error) {
 	if p.Dynamic {
 		return w.members.JoinDynamic(c, me, p.mayCome, become)
 	}
-	return w.members.JoinStatic(c, me, become)
+	return w.members.JoinStatic(c, me, p.succeeds, become)
 }

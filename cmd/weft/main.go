@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,12 +65,21 @@ func execute(h run.Host, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
+	if cmd == root && len(args) > 0 && isProgram(args[0]) {
+		err = fmt.Errorf("%w; to start its workers: weft run %s", err, strings.Join(args, " "))
+	}
 	fmt.Fprintf(stderr, "weft: %s\n", printable.Lines(err.Error(), maxReport))
 	if errors.As(err, &exit) {
 		return exit.Code
 	}
 	fmt.Fprintf(stderr, "%q tells more\n", cmd.CommandPath()+" --help")
 	return cli.CodeUsage
+}
+
+// isProgram says whether a word is rather a program than a command.
+func isProgram(word string) bool {
+	info, err := os.Stat(word)
+	return strings.ContainsRune(word, filepath.Separator) || err == nil && info.Mode().IsRegular()
 }
 
 // root is the command line: all commands, which print to out.

@@ -90,6 +90,8 @@ func worker(args []string) {
 		fmt.Printf("read %q\n", line)
 	case "join":
 		join()
+	case "pair":
+		pair()
 	case "stay":
 		stay(args[1])
 	case "epochs":
@@ -187,6 +189,20 @@ func join() {
 	fmt.Println("plain sees", binary.LittleEndian.Uint64(said), "keys")
 }
 
+// pair is a worker that says when it has met the others, and waits.
+func pair() {
+	g, err := collective.Init(context.Background(), collective.Config{Worker: rpc.Config{Logger: slog.New(slog.DiscardHandler)}})
+	if err == nil {
+		err = g.Barrier(context.Background())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("pid", os.Getpid(), "ready")
+	wait()
+}
+
 // stay is a worker that says each place that it gets, until there is a file of that name.
 func stay(done string) {
 	fmt.Println("here", os.Getpid())
@@ -235,6 +251,7 @@ func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 		want string
 	}{
 		{[]string{"weave"}, `unknown command "weave"`},
+		{[]string{"bin/replicas", "--steps", "3"}, `unknown command "bin/replicas" for "weft"; to start its workers: weft run bin/replicas --steps 3`},
 		{[]string{"run"}, "expected the program that each worker runs"},
 		{[]string{"run", "--nproc-per-node", "0", self}, `expected a number from 1 up, auto, cpu or gpu; got "0"`},
 		{[]string{"run", "--nproc-per-node", "two", self}, `got "two"`},

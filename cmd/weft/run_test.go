@@ -102,22 +102,54 @@ func TestTheFirstFailuresErrorFileIsCopiedToThatOfALauncherOfThisOne(t *testing.
 // when both are ready.
 func process(t *testing.T) (cmd *exec.Cmd, out *bufio.Reader, pids [2]int) {
 	t.Helper()
-	cmd = exec.Command(os.Args[0], "run", "--nproc-per-node", "2", os.Args[0], "wait")
+	cmd, out = pairOf(t, os.Args[0], "wait")
+	return cmd, out, ready(t, out)
+}
+
+// pairOf starts weft as a process of its own, with two workers.
+func pairOf(t *testing.T, args ...string) (cmd *exec.Cmd, out *bufio.Reader) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0], append([]string{"run", "--nproc-per-node", "2"}, args...)...)
 	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0")
 	pipe, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = cmd.Stdout
 	require.NoError(t, cmd.Start())
-	out = bufio.NewReader(pipe)
-	for range pids {
+	return cmd, bufio.NewReader(pipe)
+}
+
+// ready waits until both workers are, and gives their pids.
+func ready(t *testing.T, out *bufio.Reader) (pids [2]int) {
+	t.Helper()
+	for left := len(pids); left > 0; {
 		line, err := out.ReadString('\n')
 		require.NoError(t, err)
+		if strings.HasPrefix(line, "weft: ") {
+			continue
+		}
 		var rank, pid int
 		_, err = fmt.Sscanf(line, "[%d] pid %d ready", &rank, &pid)
 		require.NoError(t, err, line)
 		pids[rank] = pid
+		left--
 	}
-	return cmd, out, pids
+	return pids
+}
+
+func TestWorkersThatAllDieTogetherMeetAgain(t *testing.T) {
+	cmd, out := pairOf(t, "--max-restarts", "4", os.Args[0], "pair")
+	before := ready(t, out)
+	for range 2 {
+		for _, pid := range before {
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+		again := ready(t, out)
+		require.NotEqual(t, before, again)
+		before = again
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NotContains(t, rest(t, out), "taken")
+	require.Error(t, cmd.Wait())
 }
 
 func rest(t *testing.T, out *bufio.Reader) string {

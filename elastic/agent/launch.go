@@ -28,7 +28,7 @@ type worker struct {
 	told           *os.File  // by which it hears of its places
 	said           int       // bytes that were written there
 	place          string    // the latest of it
-	moved          time.Time // when it was told another than the one it was started with
+	moved          time.Time // when it was told another than the one it was started with, and was not young
 	deaf           bool      // it has ended, and never asked for a place
 }
 
@@ -138,7 +138,7 @@ func (a *agent) sendPlace(i int) {
 	if err != nil || string(b) == p.place {
 		return
 	}
-	if p.place != "" {
+	if p.place != "" && time.Since(p.Started) >= min(young, a.patience()) {
 		p.moved = time.Now()
 	}
 	p.place = string(b)
@@ -177,6 +177,10 @@ func (a *agent) listen() {
 }
 
 func (a *agent) patience() time.Duration { return cmp.Or(a.spec.patience, patience) }
+
+// young is a worker that was started for the same reason for which others are: of those that die
+// together each new one has another place as soon as the next one comes, and meets it.
+const young = 5 * time.Second
 
 // patience is for how long a worker that has another place may not have asked for the one it had.
 const patience = 15 * time.Second

@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"io"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic/rdzv"
 )
 
 const deafness = " does not hear that the workers are others now"
@@ -46,6 +50,26 @@ func TestAWorkerThatAskedForItsPlaceIsNotWarnedOf(t *testing.T) {
 		return strings.Count(said, "[0] place 0 of 2\n") > 3
 	})
 	require.NotRegexp(t, "worker0 .*"+deafness, said) // the others had a millisecond for it
+}
+
+func TestAWorkerThatIsYoungWhenAnotherIsReplacedIsNotWarnedOf(t *testing.T) {
+	a := newAgent(Spec{NprocPerNode: 1, Stdout: io.Discard, Stderr: io.Discard}.populate())
+	a.node.place, a.meeting = &rdzv.Placement{World: 1}, &meeting{}
+	for old, age := range map[bool]time.Duration{false: 0, true: time.Hour} {
+		p := unborn(0)
+		r, told, err := os.Pipe()
+		require.NoError(t, err)
+		p.told, p.Started = told, time.Now().Add(-age)
+		a.procs[0] = p
+		for range 2 {
+			require.True(t, p.moved.IsZero())
+			a.epochs.now++
+			a.sendPlace(0)
+		}
+		require.Equal(t, old, !p.moved.IsZero())
+		require.NoError(t, told.Close())
+		require.NoError(t, r.Close())
+	}
 }
 
 func TestAJobThatFailsWarnsOfNobody(t *testing.T) {

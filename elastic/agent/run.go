@@ -91,7 +91,8 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if spec.Token == "" && spec.Store.TLS == nil {
-		a.say("no token was given: workers that use Weft's rpc will not start; for them set $" + elastic.TokenVariable + " alike on all nodes")
+		a.say("no token was given: workers that use Weft's rpc will not start; for them set $" + elastic.TokenVariable + " alike on all nodes, " +
+			"or $" + elastic.TokenFileVariable + " (--token-file of weft run); weft token -o FILE makes one")
 	}
 	if folder != nil {
 		a.say("log files are in " + folder.Name())

@@ -16,11 +16,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 
 	"github.com/weft-project/weft/examples/internal/place"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/show"
 )
 
@@ -49,24 +48,15 @@ type settings struct {
 	place string // what the device is, once it is open
 }
 
-func main() {
-	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { program.Main(run) }
 
 // run is the program: 0 for success, 1 for a failure, 2 for a wrong command line; a failed worker's
 // own code where it started workers.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "digits:", err)
-		return 2
-	}
+	s, err := parse(args, stdout)
 	switch {
+	case err != nil:
+		err = program.Wrong(err)
 	case s.workers == 1:
 		err = trainHere(c, s, stdout, stderr)
 	case os.Getenv("RANK") != "":
@@ -74,21 +64,12 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	default:
 		return show.Workers(c, "digits", 2, args, stdout, stderr)
 	}
-	switch {
-	case err != nil && c.Err() != nil:
-		fmt.Fprintln(stderr, "digits:", context.Cause(c)) // stopped from outside: what broke then is no news
-		return 1
-	case err != nil:
-		fmt.Fprintln(stderr, "digits:", err)
-		return 1
-	}
-	return 0
+	return program.End(c, "digits", err, stderr)
 }
 
-func parse(args []string, stderr io.Writer) (settings, error) {
+func parse(args []string, stdout io.Writer) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("digits", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.IntVar(&s.workers, "workers", 0, "worker processes, 1 or 2; default: as many as the launcher started, or 2")
 	f.StringVar(&s.data, "data", "", "a CSV or CSV.gz of numbers whose last column is the class; default: the built-in digits")
 	f.IntVar(&s.epochs, "epochs", 30, "times to go through the training part")
@@ -106,7 +87,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.device, "device", "auto", place.Usage)
 	f.BoolVar(&s.json, "json", false, "print the losses and the result as one JSON object")
 	f.StringVar(&s.plot, "plot", "digits-loss.png", "where to write the loss curve; empty: nowhere")
-	if err := f.Parse(args); err != nil {
+	if err := program.Parse(f, args, stdout); err != nil {
 		return s, err
 	}
 	var errs []error

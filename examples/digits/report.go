@@ -12,8 +12,9 @@ import (
 // reporter shows progress; nothing with --json.
 type reporter struct {
 	*show.Progress
-	s   settings
-	out io.Writer
+	s     settings
+	out   io.Writer
+	total int // steps
 }
 
 func newReporter(s settings, d *table.Data, stdout io.Writer) *reporter {
@@ -27,17 +28,19 @@ func newReporter(s settings, d *table.Data, stdout io.Writer) *reporter {
 	}
 	fmt.Fprintf(r.out, "%d rows to train on, %d to test; %d-%d-%d-%d network %s, %s\n",
 		len(d.Train.Y), len(d.Test.Y), d.Features, s.hidden, max(s.hidden/2, 1), d.Classes, where, s.place)
-	total := s.epochs * s.perEpoch(d)
+	r.total = s.epochs * s.perEpoch(d)
 	if s.maxSteps > 0 {
-		total = min(total, s.maxSteps)
+		r.total = min(r.total, s.maxSteps)
 	}
-	r.Progress = show.NewProgress(r.out, total)
+	r.Progress = show.NewProgress(r.out, r.total)
 	return r
 }
 
 // goesOn says that training goes on after some steps, if it does.
 func (r *reporter) goesOn(steps int) {
-	if steps > 0 {
+	if steps >= r.total {
+		r.Say("nothing is left to train: %d steps are made; give --epochs or --steps more", steps)
+	} else if steps > 0 {
 		r.At(steps)
 		r.Line("goes on from the checkpoint of step %d", steps)
 	}
@@ -49,6 +52,8 @@ func (r *reporter) epoch(n int, loss float64) {
 
 func (r *reporter) finish(accuracy float64, steps int, took time.Duration) {
 	r.Done()
-	fmt.Fprintf(r.out, "%d steps in %.1f s, %.0f steps/s\n", steps, took.Seconds(), float64(steps)/took.Seconds())
+	if steps > 0 {
+		fmt.Fprintf(r.out, "%d steps in %.1f s, %.0f steps/s\n", steps, took.Seconds(), float64(steps)/took.Seconds())
+	}
 	fmt.Fprintf(r.out, "test accuracy %.4f\n", accuracy)
 }

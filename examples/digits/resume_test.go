@@ -44,6 +44,14 @@ func TestTrainingResumedByAnyNumberOfProcessesHasTheLossesOfTheUndisturbedRun(t 
 	}
 }
 
+func TestACheckpointOfACompleteRunSaysThatNothingIsLeft(t *testing.T) {
+	args := []string{"--workers", "1", "--steps", "2", "--plot", "", "--checkpoint", t.TempDir(), "--resume"}
+	require.Zero(t, run(t.Context(), args, io.Discard, io.Discard))
+	var out bytes.Buffer
+	require.Zero(t, run(t.Context(), args, &out, io.Discard))
+	require.Regexp(t, `\nnothing is left to train: 2 steps are made; give --epochs or --steps more\ntest accuracy`, out.String())
+}
+
 func TestAJobThatIsStartedAgainGoesOnFromItsCheckpoint(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)

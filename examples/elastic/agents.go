@@ -92,18 +92,22 @@ func (w *crew) handleLine(name string, a *agentProcess, line string) {
 	w.heard(name, line)
 }
 
+// errTrained is that training is over, so that nothing can happen to it any more.
+var errTrained = errors.New("training has ended before the rest of the demonstration")
+
 // reach waits until training has come to a part of all steps, and returns who leads then.
 func (w *crew) reach(c context.Context, part float64) (leader string, err error) {
 	for {
 		w.mu.Lock()
 		there := w.of > 0 && float64(w.step) >= part*float64(w.of)
+		over := w.of > 0 && w.step == w.of
 		leader = w.leader
 		w.mu.Unlock()
+		if over || len(w.running()) == 0 {
+			return "", errTrained
+		}
 		if there {
 			return leader, nil
-		}
-		if len(w.running()) == 0 {
-			return "", errors.New("all agents have ended before")
 		}
 		select {
 		case <-w.changed:

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -63,7 +66,7 @@ func addAgent(w *crew, _ string) (string, error) {
 
 // demonstrate runs three agents on this machine and does things to them.
 func demonstrate(c context.Context, s settings, args []string, stdout io.Writer) error {
-	own := []string{"--pace", "10ms"} // what is given counts more
+	own := []string{"--pace", "10ms", "--lines", fmt.Sprint(max(1, min(45, 2*s.epochs)))} // what is given counts more
 	return perform(c, append(own, args...), s.policy, []event{
 		{0.15, killWorker}, {0.3, stopAgent}, {0.45, killFirstAgent}, {0.6, addAgent}, {0.75, addAgent},
 	}, stdout)
@@ -89,16 +92,21 @@ func performAt(c context.Context, endpoint string, args []string, policy string,
 	return performAs(c, append([]string{self, "--restart-policy", policy}, args...), []string{agentVariable + "=" + endpoint}, events, stdout)
 }
 
+var isCheckpoints = regexp.MustCompile(`^--?checkpoints(=|$)`)
+
 // performAs is perform with agents that are started by a command, to which arguments of this
 // program may be added.
 func performAs(c context.Context, command, env []string, events []event, stdout io.Writer) error {
-	folder, err := os.MkdirTemp("", "elastic-checkpoints-")
-	if err != nil {
-		return err
+	if !slices.ContainsFunc(command, isCheckpoints.MatchString) {
+		folder, err := os.MkdirTemp("", "elastic-checkpoints-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(folder) //nolint:errcheck // what cannot be removed is the system's to remove
+		command = append(command, "--checkpoints", folder)
 	}
-	defer os.RemoveAll(folder) //nolint:errcheck // what cannot be removed is the system's to remove
 	env = append(env, elastic.TokenVariable+"="+transport.NewToken(), elastic.TokenFileVariable+"=")
-	w := newCrew(append(command, "--checkpoints", folder), env, func(name, line string) {
+	w := newCrew(command, env, func(name, line string) {
 		fmt.Fprintf(stdout, "%s %s\n", name, line)
 	})
 	defer w.endAll()
@@ -109,6 +117,10 @@ func performAs(c context.Context, command, env []string, events []event, stdout 
 	}
 	for _, e := range events {
 		leader, err := w.reach(c, e.at)
+		if errors.Is(err, errTrained) {
+			fmt.Fprintf(stdout, "------ %v\n", err)
+			break
+		}
 		if err != nil {
 			return err
 		}

@@ -14,10 +14,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/show"
 )
 
@@ -38,21 +37,14 @@ type settings struct {
 	lastCall, silence time.Duration
 }
 
-func main() {
-	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { program.Main(run) }
 
 // run is the program: 0 for success, 1 for a failure, 2 for a wrong command line.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parse(args, stderr)
+	s, err := parse(args, stdout)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
 	case err != nil:
-		fmt.Fprintln(stderr, "elastic:", err)
-		return 2
+		err = program.Wrong(err)
 	case os.Getenv("RANK") != "":
 		err = train(c, s, stdout)
 	case os.Getenv(agentVariable) != "":
@@ -60,24 +52,16 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	default:
 		err = demonstrate(c, s, args, stdout)
 	}
-	if err != nil && c.Err() != nil {
-		err = context.Cause(c) // stopped from outside: what broke then is no news
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "elastic:", err)
-		return 1
-	}
-	return 0
+	return program.End(c, "elastic", err, stderr)
 }
 
-func parse(args []string, stderr io.Writer) (settings, error) {
+func parse(args []string, stdout io.Writer) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("elastic", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.StringVar(&s.checkpoints, "checkpoints", "elastic-checkpoints", "folder for checkpoints, which all workers share; training goes on from what is there")
+	f.StringVar(&s.checkpoints, "checkpoints", "elastic-checkpoints", "folder for checkpoints, which all workers share; training goes on from what is there. The demonstration has one that it removes, if none is given")
 	f.IntVar(&s.every, "every", 20, "steps between checkpoints")
-	f.IntVar(&s.lines, "lines", 45, "steps between lines, where there is no terminal")
-	f.IntVar(&s.epochs, "epochs", 30, "times to go through the training part")
+	f.IntVar(&s.lines, "lines", 45, "steps between lines, where there is no terminal; the demonstration makes 20 lines or more")
+	f.IntVar(&s.epochs, "epochs", 30, "times to go through the training part, with those of the checkpoint")
 	f.IntVar(&s.batch, "batch", 32, "rows per step, over all workers")
 	f.IntVar(&s.hidden, "hidden", 128, "width of the hidden layers")
 	f.Float64Var(&s.lr, "lr", 0.05, "learning rate of SGD with momentum 0.9 and weight decay 5e-4")
@@ -88,7 +72,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.policy, "restart-policy", "worker", "of the demonstration's agents: worker or group")
 	f.DurationVar(&s.lastCall, "last-call", time.Second, "of the demonstration's agents: how long they wait for more of them")
 	f.DurationVar(&s.silence, "silence", 2*time.Second, "of the demonstration's agents: after how long without a word one is lost")
-	if err := f.Parse(args); err != nil {
+	if err := program.Parse(f, args, stdout); err != nil {
 		return s, err
 	}
 	var errs []error

@@ -145,7 +145,7 @@ func TestTrainingGoesOnFromTheFolderWhereItWasStopped(t *testing.T) {
 		require.NoError(t, err, "%s", &out)
 	}
 	require.Regexp(t, `the job begins: 3 workers go on from the checkpoint of step (40|20)\n`, out.String())
-	require.Contains(t, out.String(), "3 workers go on from the checkpoint of step 90")
+	require.Contains(t, out.String(), "the job begins: nothing is left to train: 2 epochs are made; give --epochs more\n")
 	requireSame(t, undisturbed(t, "--epochs", "2"), readResult(t, filepath.Join(dir, "result.json")))
 }
 
@@ -172,6 +172,18 @@ func TestAWrongCommandLineIsToldWhole(t *testing.T) {
 		require.Contains(t, errs.String(), part)
 	}
 	require.Equal(t, 0, run(t.Context(), []string{"--help"}, io.Discard, io.Discard))
+}
+
+func TestAShortDemonstrationEndsWithAnAccuracyAndUsesTheFolderThatIsGiven(t *testing.T) {
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	folder := filepath.Join(t.TempDir(), "checkpoints")
+	for _, says := range []string{"is started", "training has ended before the rest of the demonstration"} { // the second time there is nothing to do
+		var out, errs proctest.Output
+		args := []string{"--epochs", "1", "--plot", "", "--checkpoints", folder, "--silence", "3s"}
+		require.Zero(t, run(t.Context(), args, &out, &errs), "%s\n%s", &out, &errs)
+		require.Regexp(t, `test accuracy 0\.\d{4}`, out.String())
+		require.Contains(t, out.String(), says)
+	}
 }
 
 func TestADemonstrationThatFailsSaysSoAndLeavesNobody(t *testing.T) {

@@ -21,7 +21,9 @@ func (t *trainer) newModel() nn.Sequential {
 func (t *trainer) rule() optim.Rule { return optim.SGD{LR: t.lr, Momentum: 0.9, WeightDecay: 5e-4} }
 
 // steps go through the training part as often as there are epochs.
-func (t *trainer) steps() int { return t.epochs * ((len(t.data.Train.Y) + t.batch - 1) / t.batch) }
+func (t *trainer) steps() int { return t.epochs * t.perEpoch() }
+
+func (t *trainer) perEpoch() int { return (len(t.data.Train.Y) + t.batch - 1) / t.batch }
 
 func (t *trainer) rows() parallel.Rows {
 	return parallel.Rows{Seed: t.seed, N: len(t.data.Train.Y), Batch: t.batch}

@@ -25,6 +25,7 @@ type mark struct{ Step, World int }
 
 // notes are what a checkpoint holds beside tensors.
 type notes struct {
+	Seed    uint64 // which rows are for the test
 	Optim   optim.Meta
 	History history
 }
@@ -38,7 +39,7 @@ func (t *trainer) save(c context.Context) error {
 	if err != nil {
 		return err
 	}
-	note, err := json.Marshal(notes{state.Meta, t.history})
+	note, err := json.Marshal(notes{t.seed, state.Meta, t.history})
 	if err != nil {
 		return err
 	}
@@ -83,8 +84,8 @@ func (t *trainer) resume() error {
 	return err
 }
 
-// errOther is that a checkpoint is of another model.
-var errOther = errors.New("it is of another --hidden: name another folder, or the same --hidden")
+// errOther is that a checkpoint is of another training.
+var errOther = errors.New("name another folder (--checkpoints), or give the same")
 
 // restore takes over the checkpoint of a step; where it fails nothing has changed.
 func (t *trainer) restore(step int64) error {
@@ -105,8 +106,11 @@ func (t *trainer) restore(step int64) error {
 	if err := json.Unmarshal([]byte(k.Notes["notes"]), &n); err != nil {
 		return err
 	}
+	if n.Seed != t.seed {
+		return fmt.Errorf("the checkpoint of step %d is of --seed %d, and this is --seed %d: rows that it has learnt would test it; %w", step, n.Seed, t.seed, errOther)
+	}
 	if err := nn.Load(t.model, values); err != nil {
-		return fmt.Errorf("the checkpoint of step %d: %w; %w", step, err, errOther)
+		return fmt.Errorf("the checkpoint of step %d is of another --hidden: %w; %w", step, err, errOther)
 	}
 	state.Meta, t.history = n.Optim, n.History
 	return t.opt.Load(state)

@@ -60,7 +60,12 @@ func TestTrainingGoesOnBitForBitFromWhatWasSaved(t *testing.T) {
 	for range 3 {
 		require.Equal(t, tr.step(t), other.step(t))
 	}
-	require.ErrorContains(t, newTrainer(t, folder, 5, &said).resume(), "--hidden")
+	require.ErrorContains(t, newTrainer(t, folder, 5, &said).resume(), "is of another --hidden")
+	mixed := newTrainer(t, folder, 4, &said)
+	mixed.seed = 2
+	require.ErrorContains(t, mixed.resume(), "the checkpoint of step 3 is of --seed 1, and this is --seed 2: rows that it has learnt would test it; "+
+		"name another folder (--checkpoints), or give the same")
+	require.Empty(t, mixed.Losses)
 }
 
 func TestACheckpointThatWasCutIsPassedOver(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/checkpoint"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel/resilient"
@@ -30,16 +31,18 @@ type trainer struct {
 	saving saving
 	out    *reporter
 
-	last    elastic.Place // in which it has trained, and when that ended; zero before
-	stopped time.Time
-	from    string // where it begins
-	had     uint64 // the step to come when it was started
+	last    elastic.Place // in which it has trained; zero before
+	stepped time.Time     // when its latest step was made
+	from    string        // where it begins
+	had     uint64        // the step to come when it was started
 }
 
 // train is a worker: it takes part in every epoch until the training is done.
 func train(c context.Context, s settings, stdout io.Writer) error {
 	t := &trainer{settings: s, out: newReporter(s, stdout)}
-	if err := t.prepare(); err != nil {
+	if err := t.prepare(); errors.Is(err, errOther) {
+		return program.Wrong(err)
+	} else if err != nil {
 		return err
 	}
 	m, err := elastic.Join(c)
@@ -82,9 +85,9 @@ func (t *trainer) prepare() (err error) {
 func (t *trainer) work(c context.Context, e *elastic.Epoch, team *resilient.Team) error {
 	t.begins(e, team)
 	err := t.learn(c, team)
-	t.last, t.stopped = e.Place, time.Now()
-	if err == nil && team.Rank() == 0 {
-		err = t.conclude()
+	t.last = e.Place
+	if err == nil {
+		err = t.conclude(c, e)
 	}
 	if err != nil && c.Err() == nil && !errors.Is(err, elastic.ErrOver) {
 		t.out.lost(e.Rank, err)
@@ -94,17 +97,24 @@ func (t *trainer) work(c context.Context, e *elastic.Epoch, team *resilient.Team
 
 // begins tells how an epoch begins: each worker that has worked before, and in the first the first.
 func (t *trainer) begins(e *elastic.Epoch, team *resilient.Team) {
+	made := int(team.Next())
 	switch {
-	case t.last.World > 0:
-		t.from = fmt.Sprintf("from step %d, of which nothing is lost; stood still for %.2f s", team.Next(), time.Since(t.stopped).Seconds())
-	case team.Rank() != 0:
+	case team.Rank() != 0 && t.last.World == 0:
 		return
+	case made >= t.steps() && int(t.had) == made:
+		t.out.begins(fmt.Sprintf("%s: nothing is left to train: %d epochs are made; give --epochs more", e.Change(t.last), made/t.perEpoch()), made)
+		return
+	case made >= t.steps():
+		t.out.begins(fmt.Sprintf("%s: all %d steps are made", e.Change(t.last), made), made)
+		return
+	case !t.stepped.IsZero():
+		t.from = fmt.Sprintf("from step %d, of which nothing is lost; stood still for %.2f s since that was made", made, time.Since(t.stepped).Seconds())
 	case team.Next() != t.had:
 		t.from = fmt.Sprintf("from step %d, which it has got from the others", team.Next())
 	default:
 		fmt.Fprintf(t.out.out, "%d rows to train on, %d to test; %d steps\n", len(t.data.Train.Y), len(t.data.Test.Y), t.steps())
 	}
-	t.out.begins(fmt.Sprintf("%s: %s %s", e.Change(t.last), goOn(team.Size()), t.from), int(team.Next()))
+	t.out.begins(fmt.Sprintf("%s: %s %s", e.Change(t.last), goOn(team.Size()), t.from), made)
 }
 
 // learn makes the steps that are left. When the nodes change the step that is under way is the last
@@ -116,6 +126,7 @@ func (t *trainer) learn(c context.Context, team *resilient.Team) error {
 		if err != nil {
 			return err
 		}
+		t.stepped = time.Now()
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
 			return elastic.Final(fmt.Errorf("the loss is %v; a smaller --lr than %g may help", loss, t.lr))
 		}
@@ -143,7 +154,7 @@ func (t *trainer) made(m resilient.Made) {
 // changed tells of losses that training goes on after at once, and of newcomers.
 func (t *trainer) changed(change resilient.Change) {
 	if len(change.Lost) > 0 {
-		t.out.printf("%v lost: %s with step %d; stood still for %.3f s", change.Lost, goOn(len(change.Members)), change.Step, change.Stood.Seconds())
+		t.out.printf("%v lost: %s with step %d; stood still for %.3f s since that was known", change.Lost, goOn(len(change.Members)), change.Step, change.Stood.Seconds())
 	}
 }
 
@@ -154,11 +165,20 @@ func goOn(workers int) string {
 	return fmt.Sprintf("%d workers go on", workers)
 }
 
-// conclude tells how good the model has become, when the last checkpoint is whole.
-func (t *trainer) conclude() error {
+// conclude tells how good the model has become, when the last checkpoint is whole. The first worker
+// that is done does so: any other may be lost before it can.
+func (t *trainer) conclude(c context.Context, e *elastic.Epoch) error {
+	if err := t.saving.wait(); err != nil {
+		return elastic.Final(err)
+	}
+	me := fmt.Sprint(e.Rank)
+	first, err := e.Store.CompareSet(c, "concludes", nil, []byte(me))
+	if err != nil || string(first) != me {
+		return err
+	}
 	accuracy, err := t.accuracy()
 	if err != nil {
 		return err
 	}
-	return elastic.Final(errors.Join(t.saving.wait(), t.out.finish(accuracy, t.history)))
+	return elastic.Final(t.out.finish(accuracy, t.history))
 }

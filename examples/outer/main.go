@@ -12,11 +12,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/parallel/outer"
 )
@@ -35,34 +34,23 @@ type settings struct {
 	outer   outer.Config
 }
 
-func main() {
-	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { program.Main(run) }
 
 // run is the program: 0 for success, 1 for a failure, 2 for a wrong command line.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
-	s, t, err := parse(args, stderr)
+	s, t, err := parse(args, stdout)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
 	case err != nil:
-		fmt.Fprintln(stderr, "outer:", err)
-		return 2
+		err = program.Wrong(err)
 	case os.Getenv("RANK") != "":
 		err = work(c, s, t, stdout)
+		if errors.As(err, new(*outer.DivergedError)) {
+			err = program.Alike(err)
+		}
 	default:
 		err = demonstrate(c, s, t, stdout)
 	}
-	if err != nil && c.Err() != nil {
-		err = context.Cause(c) // stopped from outside: what broke then is no news
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "outer:", err)
-		return 1
-	}
-	return 0
+	return program.End(c, "outer", err, stderr)
 }
 
 // work is one worker of a job.
@@ -90,9 +78,8 @@ func work(c context.Context, s settings, t *task, stdout io.Writer) error {
 	return errors.Join(err, g.Close()) // leaves the job
 }
 
-func parse(args []string, stderr io.Writer) (s settings, t *task, err error) {
+func parse(args []string, stdout io.Writer) (s settings, t *task, err error) {
 	f := flag.NewFlagSet("outer", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	var wire string
 	f.StringVar(&s.data, "data", "text", "what to learn: digits, or text (Isaac Newton's Opticks), both built in")
 	f.IntVar(&s.workers, "workers", 4, "of the demonstration: how many")
@@ -111,7 +98,7 @@ func parse(args []string, stderr io.Writer) (s settings, t *task, err error) {
 	f.Uint64Var(&s.seed, "seed", 1, "fixes the first weights and the order of rows")
 	f.DurationVar(&s.pace, "pace", 0, "least time of an inner step; the demonstration takes 10ms")
 	f.StringVar(&s.plot, "plot", "outer-loss.png", "where to draw the losses; empty: nowhere")
-	if err := f.Parse(args); err != nil {
+	if err := program.Parse(f, args, stdout); err != nil {
 		return s, nil, err
 	}
 	var errs []error

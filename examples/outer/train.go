@@ -42,7 +42,11 @@ type result struct {
 
 // train makes the inner steps, and tells the loop of each.
 func (w *trainer) train(c context.Context) (r result, err error) {
-	loop, err := outer.New(c, w.g, w.model.Params(), w.outer)
+	cfg := w.outer
+	for name := range nn.Parameters(w.model) {
+		cfg.Names = append(cfg.Names, name)
+	}
+	loop, err := outer.New(c, w.g, w.model.Params(), cfg)
 	if err != nil {
 		return r, err
 	}

@@ -14,11 +14,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 
 	"github.com/weft-project/weft/elastic/agent"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
@@ -38,34 +37,20 @@ type settings struct {
 	plot     string
 }
 
-func main() {
-	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { program.Main(run) }
 
 // run is the program: 0 for success, 1 for a failure, 2 for a wrong command line.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "parameterserver:", err)
-		return 2
-	}
-	if os.Getenv("RANK") == "" {
+	s, err := parse(args, stdout)
+	switch {
+	case err != nil:
+		err = program.Wrong(err)
+	case os.Getenv("RANK") == "":
 		return show.WorkersWhile(c, "parameterserver", 1+s.trainers, trainerFailed, args, stdout, stderr)
+	default:
+		err = work(c, s, stdout)
 	}
-	err = work(c, s, stdout)
-	if err != nil && c.Err() != nil {
-		err = context.Cause(c) // stopped from outside: what broke then is no news
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "parameterserver:", err)
-		return 1
-	}
-	return 0
+	return program.End(c, "parameterserver", err, stderr)
 }
 
 // trainerFailed says that the job goes on without a worker.
@@ -93,10 +78,9 @@ func work(c context.Context, s settings, stdout io.Writer) error {
 	return errors.Join(err, place.Close())
 }
 
-func parse(args []string, stderr io.Writer) (settings, error) {
+func parse(args []string, stdout io.Writer) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("parameterserver", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.IntVar(&s.trainers, "trainers", 0, "trainer processes; default: all that the launcher started but one, or 3")
 	f.StringVar(&s.text, "text", "", "a text; default: Isaac Newton's Opticks, built in")
 	f.IntVar(&s.minCount, "min-count", 5, "leave out words that occur less often")
@@ -107,7 +91,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.Uint64Var(&s.seed, "seed", 1, "fixes the first tables and each trainer's order, not whose step comes first")
 	f.BoolVar(&s.json, "json", false, "print the losses and the result as one JSON object")
 	f.StringVar(&s.plot, "plot", "words.png", "where to draw the words; empty: nowhere")
-	if err := f.Parse(args); err != nil {
+	if err := program.Parse(f, args, stdout); err != nil {
 		return s, err
 	}
 	var errs []error

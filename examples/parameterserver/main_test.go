@@ -283,5 +283,5 @@ func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, s.trainers)
 	require.Equal(t, 0, run(t.Context(), []string{"--help"}, &out, &errs))
-	require.True(t, strings.Contains(errs.String(), "-min-count"))
+	require.True(t, strings.Contains(out.String(), "-min-count"))
 }

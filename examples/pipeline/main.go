@@ -18,12 +18,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/weft-project/weft/examples/internal/place"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/show"
 )
 
@@ -55,24 +54,15 @@ type settings struct {
 	pipeline int    // which of them this process drives
 }
 
-func main() {
-	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { program.Main(run) }
 
 // run is the program: 0 for success, 1 for a failure, 2 for a wrong command line; a failed worker's
 // own code where it started workers.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "pipeline:", err)
-		return 2
-	}
+	s, err := parse(args, stdout)
 	switch {
+	case err != nil:
+		err = program.Wrong(err)
 	case s.workers == 1:
 		err = trainHere(c, s, stdout)
 	case os.Getenv("RANK") != "":
@@ -80,21 +70,12 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	default:
 		return show.Workers(c, "pipeline", s.workers, args, stdout, stderr)
 	}
-	switch {
-	case err != nil && c.Err() != nil:
-		fmt.Fprintln(stderr, "pipeline:", context.Cause(c)) // stopped from outside: what broke then is no news
-		return 1
-	case err != nil:
-		fmt.Fprintln(stderr, "pipeline:", err)
-		return 1
-	}
-	return 0
+	return program.End(c, "pipeline", err, stderr)
 }
 
-func parse(args []string, stderr io.Writer) (settings, error) {
+func parse(args []string, stdout io.Writer) (settings, error) {
 	s := settings{blocks: []int{1, 3, 0}}
 	f := flag.NewFlagSet("pipeline", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.IntVar(&s.workers, "workers", 0, "worker processes: one per stage and pipeline, or 1 for all of it; default: one per stage and pipeline")
 	f.IntVar(&s.replicas, "replicas", 1, "pipelines that train one model, each on micro-batches of its own")
 	f.Func("blocks", "transformer blocks in each stage, separated by commas; the first has the embedding too, the last the head (default 1,3,0)", func(text string) (err error) {
@@ -119,7 +100,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.device, "device", "auto", place.Usage)
 	f.BoolVar(&s.json, "json", false, "print the losses and the result as one JSON object")
 	f.StringVar(&s.plot, "plot", "pipeline-loss.png", "where to write the loss curve; empty: nowhere")
-	if err := f.Parse(args); err != nil {
+	if err := program.Parse(f, args, stdout); err != nil {
 		return s, err
 	}
 	if s.inFlight == 0 {

@@ -7,12 +7,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"log"
 	"math/rand/v2"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel"
@@ -76,8 +76,4 @@ func run(c context.Context) error {
 	return nil
 }
 
-func main() {
-	if err := run(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { program.Run(run) }

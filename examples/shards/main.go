@@ -7,13 +7,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"log"
 	"maps"
 	"math/rand/v2"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel"
@@ -94,12 +94,8 @@ func run(c context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("rank %d of %d: %.2f%% of the test digits are right\n", g.Rank(), g.Size(), 100*right)
+	fmt.Printf("%.2f%% of the test digits are right\n", 100*right)
 	return nil
 }
 
-func main() {
-	if err := run(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { program.Run(run) }

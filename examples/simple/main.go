@@ -13,14 +13,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/elastic/agent"
+	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/rpc/trace"
@@ -150,24 +150,27 @@ func work(c context.Context, asJSON bool, graph string) error {
 	return errors.Join(err, w.Leave(c)) // serves the other until it comes to leave too
 }
 
-func main() {
-	asJSON := flag.Bool("json", false, "print one line of JSON per parameter")
-	graph := flag.String("graph", "", "write the graph of rank 0's pass to this file, .svg or .dot")
-	flag.Parse()
-	if ext := filepath.Ext(*graph); *graph != "" && ext != ".svg" && ext != ".dot" {
-		fmt.Fprintf(os.Stderr, "simple: --graph %s: the name must end in .svg or .dot\n", *graph)
-		os.Exit(2)
+func main() { program.Main(run) }
+
+func run(c context.Context, args []string, stdout, stderr io.Writer) int {
+	f := flag.NewFlagSet("simple", flag.ContinueOnError)
+	asJSON := f.Bool("json", false, "print one line of JSON per parameter")
+	graph := f.String("graph", "", "write the graph of rank 0's pass to this file, .svg or .dot")
+	err := program.Parse(f, args, stdout)
+	if ext := filepath.Ext(*graph); err == nil && *graph != "" && ext != ".svg" && ext != ".dot" {
+		err = fmt.Errorf("--graph %s: the name must end in .svg or .dot", *graph)
 	}
-	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	if err == nil && f.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q; options begin with --", f.Arg(0))
+	}
+	if err != nil {
+		return program.End(c, "simple", program.Wrong(err), stderr)
+	}
 	self, err := os.Executable()
 	if _, worker := os.LookupEnv("RANK"); worker {
 		err = work(c, *asJSON, *graph)
 	} else if err == nil {
-		_, err = agent.Run(c, agent.Spec{Program: self, Args: os.Args[1:], NprocPerNode: 2, NoPrefix: *asJSON, Stdout: os.Stdout, Stderr: os.Stderr})
+		_, err = agent.Run(c, agent.Spec{Program: self, Args: args, NprocPerNode: 2, NoPrefix: *asJSON, Stdout: stdout, Stderr: stderr})
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "simple:", err)
-		os.Exit(1)
-	}
+	return program.End(c, "simple", err, stderr)
 }

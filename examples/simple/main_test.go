@@ -95,7 +95,7 @@ func TestTheGraphOfTheFirstRanksPassIsWrittenWhereItIsAskedFor(t *testing.T) {
 	}
 	_, stderr, err = simple(t, []string{"--graph", "pass.png"})
 	require.Error(t, err)
-	require.Equal(t, "simple: --graph pass.png: the name must end in .svg or .dot\n", stderr) // no worker began
+	require.Equal(t, "simple: --graph pass.png: the name must end in .svg or .dot\nsee simple --help\n", stderr) // no worker began
 }
 
 func TestAnotherNumberOfWorkersIsRefused(t *testing.T) {

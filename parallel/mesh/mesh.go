@@ -57,7 +57,7 @@ func (m Mesh) wrongs(size int) error {
 		n    int
 	}{{"Pipeline", m.Pipeline}, {"Data", m.Data}, {"Tensor", m.Tensor}, {"Shard", m.Shard}} {
 		if axis.n < 0 || axis.n > size {
-			errs = append(errs, fmt.Errorf("%w: %s is %d, of %d ranks", ErrMesh, axis.name, axis.n, size))
+			errs = append(errs, fmt.Errorf("%w: %s is %d; expected 1 to %d, the number of workers, or 0 for none", ErrMesh, axis.name, axis.n, size))
 		}
 	}
 	if len(errs) > 0 {
@@ -65,12 +65,21 @@ func (m Mesh) wrongs(size int) error {
 	}
 	w := m.whole()
 	if w.Size() != size {
-		errs = append(errs, fmt.Errorf("%w: %d × %d × %d places for %d ranks", ErrMesh, w.Pipeline, w.Data, w.Tensor, size))
+		errs = append(errs, fmt.Errorf("%w: Pipeline %d × Data %d × Tensor %d is %d; expected %d, the number of workers%s",
+			ErrMesh, w.Pipeline, w.Data, w.Tensor, w.Size(), size, w.remedy(size)))
 	}
 	if w.Data%w.Shard != 0 {
 		errs = append(errs, fmt.Errorf("%w: Shard is %d; expected a divisor of Data, which is %d", ErrMesh, w.Shard, w.Data))
 	}
 	return errors.Join(errs...)
+}
+
+// remedy says which Data would do, where one would.
+func (m Mesh) remedy(size int) string {
+	if rest := m.Pipeline * m.Tensor; size%rest == 0 {
+		return fmt.Sprintf(", as with Data %d", size/rest)
+	}
+	return fmt.Sprintf(", which Pipeline × Tensor, %d, does not divide", m.Pipeline*m.Tensor)
 }
 
 // Groups are the lines of a mesh on which this rank is. Their ranks are the places on them.

@@ -92,9 +92,10 @@ func TestAMeshThatCannotBeIsToldToAll(t *testing.T) {
 		of   func(r int) mesh.Mesh
 		says []string
 	}{
-		{func(int) mesh.Mesh { return mesh.Mesh{Data: 3} }, []string{"1 × 3 × 1 places for 4 ranks"}},
+		{func(int) mesh.Mesh { return mesh.Mesh{Data: 3} }, []string{"Pipeline 1 × Data 3 × Tensor 1 is 3; expected 4, the number of workers, as with Data 4"}},
+		{func(int) mesh.Mesh { return mesh.Mesh{Pipeline: 3} }, []string{"expected 4, the number of workers, which Pipeline × Tensor, 3, does not divide"}},
 		{func(int) mesh.Mesh { return mesh.Mesh{Data: 4, Shard: 3} }, []string{"Shard is 3", "which is 4"}},
-		{func(int) mesh.Mesh { return mesh.Mesh{Data: 2, Shard: 3, Tensor: 1} }, []string{"Shard is 3", "places for 4"}},
+		{func(int) mesh.Mesh { return mesh.Mesh{Data: 2, Shard: 3, Tensor: 1} }, []string{"Shard is 3", "expected 4, the number of workers"}},
 		{func(int) mesh.Mesh { return mesh.Mesh{Pipeline: -1, Tensor: 1 << 62} }, []string{"Pipeline is -1", "Tensor is"}},
 		{func(r int) mesh.Mesh { return mesh.Mesh{Data: 4 / (1 + r/3), Tensor: 1 + r/3} }, []string{"rank 3", w.Ws[3].Name()}},
 	} {

@@ -30,7 +30,7 @@
 //
 // An exchange is applied on all members or on none, unless a member is lost meanwhile. One that
 // failed is due again at the next step. Where one brings a number that is not finite all get a
-// [parallel.NotFiniteError] that names it; that one calls [Loop.Rewind].
+// [DivergedError] that names it; that one calls [Loop.Rewind].
 //
 // # Concurrency and memory
 //

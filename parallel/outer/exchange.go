@@ -45,6 +45,25 @@ func (e *ExchangeError) Error() string {
 // Unwrap gives the cause.
 func (e *ExchangeError) Unwrap() error { return e.Err }
 
+// DivergedError says whose training has gone wrong: the first member that had a parameter which is
+// NaN or infinite when an exchange began. It is the same on all members, and wraps a
+// [parallel.NotFiniteError].
+type DivergedError struct {
+	Rank      int
+	Worker    string
+	Step      uint64 // inner steps that it had made in this loop
+	Parameter string
+}
+
+func (e *DivergedError) Error() string {
+	return fmt.Sprintf("parameter %s of rank %d, %s, is not finite after its inner step %d: lower the learning rate", e.Parameter, e.Rank, e.Worker, e.Step)
+}
+
+// Unwrap gives what others of package parallel call it.
+func (e *DivergedError) Unwrap() error {
+	return &parallel.NotFiniteError{Rank: e.Rank, Worker: e.Worker, Parameter: e.Parameter}
+}
+
 // flight is an exchange that is under way. Its goroutine has it until done is closed.
 type flight struct {
 	part   *fragment
@@ -64,6 +83,7 @@ type head struct {
 	Last   bool // of Finish
 	Sum    uint32
 	Weight float64
+	Step   uint64 // inner steps that it has made
 	Bad    string // the first parameter that has an element which is not finite
 	Failed string
 }
@@ -71,7 +91,7 @@ type head struct {
 // launch starts the next exchange. What c is cancelled by, or its deadline, is for the waiting
 // alone: the exchange may outlive the step.
 func (l *Loop) launch(c context.Context, last bool) {
-	f := &flight{done: make(chan struct{}), head: head{Last: last}}
+	f := &flight{done: make(chan struct{}), head: head{Last: last, Step: l.steps}}
 	l.with(func(m *schedule.Machine) { f.head.Round, f.made.Fragment, f.head.Weight = m.Began() })
 	f.part = l.parts[f.made.Fragment]
 	f.made.Round, f.head.Sum = f.head.Round, sum(f.part.anchor)
@@ -126,7 +146,7 @@ func (f *flight) exchange(c context.Context, g *collective.Group) error {
 	}
 	f.made.Bytes = 2 * bytes * (g.Size() - 1) / g.Size()
 	if err == nil && notFinite(f.delta) >= 0 { // the same on all
-		err = fmt.Errorf("%w: the mean of all workers' is too large", parallel.ErrNotFinite)
+		err = fmt.Errorf("%w: the mean of all workers' is too large: lower the learning rate", parallel.ErrNotFinite)
 	}
 	return err
 }
@@ -138,7 +158,7 @@ func (f *flight) wrong(rank int, h, first head, g *collective.Group) error {
 	case h.Failed != "":
 		return errors.Join(&parallel.FailureError{Rank: rank, Worker: name, Text: h.Failed}, f.failed)
 	case h.Bad != "":
-		return &parallel.NotFiniteError{Rank: rank, Worker: name, Parameter: h.Bad}
+		return &DivergedError{Rank: rank, Worker: name, Step: h.Step, Parameter: h.Bad}
 	case h.Round != first.Round || h.Last != first.Last:
 		return fmt.Errorf("%w: rank %d, %s, is at exchange %d (last: %t) where rank 0 is at %d (last: %t)",
 			ErrApart, rank, name, h.Round, h.Last, first.Round, first.Last)

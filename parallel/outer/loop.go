@@ -24,6 +24,7 @@ type Loop struct {
 	parts  []*fragment
 	has    bool    // it stands where a group does
 	flight *flight // the exchange that is under way; nil: none
+	steps  uint64  // inner steps that were told
 	last   Exchange
 	total  Totals
 	posts  posts
@@ -132,6 +133,7 @@ func (l *Loop) StepRows(c context.Context, rows int) error {
 		return fmt.Errorf("outer: Step: %w: %d", parallel.ErrRows, rows)
 	}
 	var do []schedule.Action
+	l.steps++
 	l.with(func(m *schedule.Machine) { do = m.Step(float64(rows)) })
 	for _, a := range do {
 		var err error

@@ -95,11 +95,20 @@ func (g *Registry) NewIncarnation(c context.Context) (uint64, error) {
 	return uint64(n)<<32 | uint64(rand.Uint32()), err
 }
 
-// peek reads a key without waiting; empty where there is none.
+// peek reads a key without waiting; empty where there is none, or where its worker takes it back.
 func (g *Registry) peek(c context.Context, key string) (string, error) {
+	have, err := g.raw(c, key)
+	if have == Going {
+		have = ""
+	}
+	return have, err
+}
+
+// raw reads a key as it is, without waiting; empty where there is none.
+func (g *Registry) raw(c context.Context, key string) (string, error) {
 	const never = "\x00"
 	have, err := g.Store.CompareSet(c, key, []byte(never), []byte(never))
-	if err != nil || string(have) == never || string(have) == Going {
+	if err != nil || string(have) == never {
 		return "", err
 	}
 	return string(have), nil
@@ -319,6 +328,25 @@ func (g *Registry) bury(m roster.Member, by string) {
 	if err != nil && g.life.Err() == nil {
 		g.log.Debug("could not free the place of a lost worker", "worker", by, "peer", m.Name, "err", err)
 	}
+}
+
+// Succeed marks what the worker that had this place before has claimed, for one who was told that
+// its process has ended: where all of a world have died, nobody is left who has lost it.
+func (g *Registry) Succeed(c context.Context, me *roster.Member) error {
+	for _, key := range []string{RankKey(me.Rank), nameKey(me.Name)} {
+		have, err := g.raw(c, key)
+		switch {
+		case err != nil || have == "" || strings.HasPrefix(have, LostMark):
+		case have == Going: // it died while it took it back
+			_, err = g.Store.Delete(c, key)
+		case key == RankKey(me.Rank) || strings.HasPrefix(have, fmt.Sprintf("%d/", me.Rank)): // as nameClaim has it
+			_, err = g.Store.CompareSet(c, key, []byte(have), []byte(LostMark+have))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Unclaim takes this worker's keys out of the store, where they are still its own, so that another

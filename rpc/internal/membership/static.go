@@ -27,10 +27,16 @@ func (v voucher) Close() {
 }
 
 // JoinStatic joins a world whose size is known. become is called when this worker has its place.
-func (ms *Members) JoinStatic(c context.Context, me roster.Member, become func(roster.Member) error) error {
-	if dynamic, err := ms.Registry.Store.Check(c, keyRanks); err != nil {
+// succeeds says that whoever had this place before has ended.
+func (ms *Members) JoinStatic(c context.Context, me roster.Member, succeeds bool, become func(roster.Member) error) error {
+	dynamic, err := ms.Registry.Store.Check(c, keyRanks)
+	if err == nil && succeeds {
+		err = ms.Registry.Succeed(c, &me)
+	}
+	if err != nil {
 		return err
-	} else if dynamic {
+	}
+	if dynamic {
 		members, _, err := ms.Registry.scan(c)
 		if i := slices.IndexFunc(members, func(m *roster.Member) bool { return m.World == 0 }); i >= 0 {
 			err = fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(ms.Me.World), members[i].Name, worldText(0))
@@ -39,9 +45,11 @@ func (ms *Members) JoinStatic(c context.Context, me roster.Member, become func(r
 			return err
 		}
 	}
-	v, err := ms.authenticate(c)
-	if err != nil {
-		return err
+	var v voucher
+	if me.Rank != 0 || !succeeds { // whoever succeeds rank 0 takes nobody's place
+		if v, err = ms.authenticate(c); err != nil {
+			return err
+		}
 	}
 	if err := become(me); err != nil {
 		v.Close()
@@ -103,12 +111,14 @@ func (ms *Members) authenticate(c context.Context) (voucher, error) {
 	if ms.Me.Rank == 0 {
 		return ms.vouchForFirst(c)
 	}
-	for {
+	for patience := lookTimeout; ; patience = min(2*patience, HelloTimeout) {
 		m, err := ms.member(c, 0, 0)
 		if err != nil {
 			return voucher{}, err
 		}
-		link, err := ms.net.Dial(c, m.Addr)
+		within, cancel := context.WithTimeout(c, patience)
+		link, err := ms.net.Dial(within, m.Addr)
+		cancel()
 		if err == nil || errors.Is(err, transport.ErrIdentity) {
 			return voucher{link, m}, err
 		}

@@ -17,9 +17,9 @@ import (
 const (
 	// TraceVariable names the folder of the traces.
 	TraceVariable = "WEFT_TRACE"
-	// restartsVariable says how many failed workers the job had started again when this one was
+	// RestartsVariable says how many failed workers the job had started again when this one was
 	// started: elastic.RestartsVariable.
-	restartsVariable = "WEFT_RESTARTS"
+	RestartsVariable = "WEFT_RESTARTS"
 )
 
 // Tracer gives spans to a sink; a nil one does nothing.
@@ -103,7 +103,7 @@ func NewTracer(sink trace.Sink, worker string, rank int, epoch uint64, outcome f
 // fileName is the file of a worker's trace. One that was started after a restart of the job has
 // another than the worker whose place it takes: that one's trace says what went wrong.
 func fileName(worker string) string {
-	if restarts, err := strconv.Atoi(os.Getenv(restartsVariable)); err == nil && restarts > 0 {
+	if restarts, err := strconv.Atoi(os.Getenv(RestartsVariable)); err == nil && restarts > 0 {
 		return fmt.Sprintf("%s.restart%d.json", worker, restarts)
 	}
 	return worker + ".json"
