@@ -13,7 +13,10 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 )
 
-const oldestBLAS, newestBLAS = 110000, 139999
+const (
+	oldestBLAS, newestBLAS = 110000, 139999
+	scalingBLAS            = 120900 // the first with scales of 128 elements
+)
 
 // checkVersion says why a library cannot be used: it is of a version whose numbers nobody has
 // compared with those of lt.c, or does not take what that describes.
