@@ -132,7 +132,7 @@ func TestCopiesThatAreNeededTogetherLieApart(t *testing.T) {
 		for range 1 + r.IntN(20) {
 			first += r.IntN(3)
 			n := 2 * (1 + r.IntN(2000))
-			c.all = append(c.all, copied{of: spot{n: n}, first: first, last: first + r.IntN(8)})
+			c.all = append(c.all, copied{form: form{bytes: n / 2}, of: spot{n: n}, first: first, last: first + r.IntN(8)})
 			sum += (n/2 + 255) &^ 255
 		}
 		end := c.arrange(512)

@@ -29,7 +29,7 @@ u32 e4m3(float v) {
 }
 
 // along is for rows that are contiguous: half a warp has a block, and each thread 8 of its elements.
-template <class T> void along(u8* to, float* scales, const T* from, u64 ld, u32 rows, u32 terms) {
+template <class T> void along(u8* to, const T* from, float* scales, u64 ld, u32 rows, u32 terms) {
 	const u32 lane = threadIdx.x % 16, row = blockIdx.x * 16 + threadIdx.x / 16;
 #pragma unroll 1
 	for (u32 block = blockIdx.y; block * Terms < terms; block += gridDim.y) {
@@ -52,7 +52,7 @@ template <class T> void along(u8* to, float* scales, const T* from, u64 ld, u32 
 
 // across is for rows whose elements lie ld apart, and whose first elements are contiguous. A block of 256 threads has those of 64 rows: a thread 8 rows
 // of 4 terms, which become a word for each row in the tile.
-template <class T> void across(u8* to, float* scales, const T* from, u64 ld, u32 rows, u32 terms) {
+template <class T> void across(u8* to, const T* from, float* scales, u64 ld, u32 rows, u32 terms) {
 	constexpr u32 Rows = 64, Pitch = Terms / 4 + 1;
 	__shared__ u32 most[8][Rows], tile[Rows * Pitch];
 	const u32 at = threadIdx.x % 8 * 8, part = threadIdx.x / 8, first = blockIdx.x * Rows;
@@ -100,7 +100,7 @@ template <class T> void across(u8* to, float* scales, const T* from, u64 ld, u32
 }
 
 #define QUANTIZE(how, T, name) \
-	GLOBAL(256) how##_##name(u8* to, float* scales, const T* from, u64 ld, u32 rows, u32 terms) { how(to, scales, from, ld, rows, terms); }
+	GLOBAL(256) how##_##name(u8* to, const T* from, float* scales, u64 ld, u32 rows, u32 terms) { how(to, from, scales, ld, rows, terms); }
 QUANTIZE(along, float, f)
 QUANTIZE(along, Bf16, b)
 QUANTIZE(across, float, f)
