@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weft-project/weft/device"
@@ -75,29 +76,40 @@ func (s *side) elem() int {
 // why is the reason that it does not, and err what the library said then: whyEpilogue where the
 // product alone can be had so.
 func (b *backend) byQuantized(c *code, p *products, e epilogue) (done bool, why string, err error) {
-	if b.cfg.Precision != FP8 || !b.narrows(p.dtype) || min(p.m, p.n, p.k) == 0 || slices.Contains(p.dims, 0) {
+	if !b.quantizes(p) {
 		return false, "", nil
 	}
-	if why := b.unquantized(p, e); why != "" {
-		return false, why, nil
+	s, f, why, err := b.quantizedWith(p, e)
+	if why != "" || err != nil {
+		return false, why, err
 	}
-	s := cuda.ProductSpec{
+	return true, "", b.callQuantized(c, p, s, e, f)
+}
+
+// quantizes says whether the precision wants factors of products in e4m3, where they can be that.
+func (b *backend) quantizes(p *products) bool {
+	return b.cfg.Precision == FP8 && b.narrows(p.dtype) && min(p.m, p.n, p.k) > 0 && !slices.Contains(p.dims, 0)
+}
+
+// quantizedWith is what the library is to be called for, or why it cannot be.
+func (b *backend) quantizedWith(p *products, e epilogue) (s cuda.ProductSpec, f cuda.Product, why string, err error) {
+	if why := b.unquantized(p, e); why != "" {
+		return s, nil, why, nil
+	}
+	s = cuda.ProductSpec{
 		M: p.m, N: p.n, K: p.k, TransB: true, In: cuda.E4M3, Epilogue: e.kind, ScaleA: quantizedBytes(p.m, p.k), ScaleB: quantizedBytes(p.n, p.k),
 	}
 	if p.thin {
 		s.Out = cuda.BF16
 	}
-	f, why, err := b.quantizedProduct(s)
+	f, why, err = b.quantizedProduct(s)
 	if why != "" && e.kind != cuda.None {
 		s.Epilogue = cuda.None
 		if _, alone, other := b.quantizedProduct(s); alone == "" && other == nil {
 			why = whyEpilogue
 		}
 	}
-	if why != "" || err != nil {
-		return false, why, err
-	}
-	return true, "", b.callQuantized(c, p, s, e, f)
+	return s, f, why, err
 }
 
 // quantizedProduct asks the library, and says why its product cannot be had. An error without a
@@ -172,4 +184,31 @@ func (b *backend) quantize(c *code, s *side, offset, rows, terms int, across boo
 	l.grid[1] = uint32(min((terms+cuda.ScaledTerms-1)/cuda.ScaledTerms, 1<<16-1))
 	l.arg(to.plus(uint64(data))).u64(uint64(ld)).u32(rows).u32(terms)
 	return to, nil
+}
+
+var _ kernels.Noter = (*backend)(nil)
+
+// Note is [kernels.Noter]'s: it says which products are of factors in e4m3, and why others are not.
+func (b *backend) Note(i kernels.Instr, in []kernels.Type) string {
+	if n, is := i.(kernels.Narrow); is {
+		i = n.Of
+	}
+	out, err := i.Infer(kernels.Widened(in))
+	if err != nil || !isProduct(i) {
+		return ""
+	}
+	v, _ := i.(kernels.Viewed)
+	m, _ := kernels.Unviewed(i).(kernels.MatMul)
+	shape := out[0].Shape
+	if then, is := kernels.Unviewed(i).(kernels.MatMulThen); is {
+		m, shape = then.MatMul, then.Then.Shape
+	}
+	p, err := b.productOf(&code{}, m, in, v.In, shape, outArg(0))
+	if err != nil || !b.quantizes(p) {
+		return ""
+	}
+	if _, _, why, err := b.quantizedWith(p, epilogue{}); why != "" || err != nil {
+		return "in bfloat16, as " + cmp.Or(why, whyFailed)
+	}
+	return "in e4m3"
 }

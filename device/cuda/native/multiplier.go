@@ -24,8 +24,9 @@ import (
 
 // blas is cuBLASLt, opened.
 type blas struct {
-	lt   *C.weft_lt
-	path string
+	lt     *C.weft_lt
+	path   string
+	scales bool // its version knows those of 128 elements
 }
 
 // theBLAS opens cuBLASLt; there is one per process.
@@ -49,7 +50,7 @@ func openBLAS(paths []string) (*blas, error) {
 			errs = append(errs, C.GoString(&why[0]))
 			continue
 		}
-		b := &blas{lt, path}
+		b := &blas{lt: lt, path: path}
 		err := b.checkVersion()
 		if err == nil {
 			return b, nil
@@ -199,8 +200,8 @@ func (d *driver) Product(spec cuda.ProductSpec) (cuda.Product, error) {
 
 func (m *multiplier) prepare(d *driver, s cuda.ProductSpec) (*product, error) {
 	p := &product{d: d, name: fmt.Sprintf("product %d×%d×%d", s.M, s.N, s.K)}
-	if v := m.b.version(); s.In.Scaled() && v < scalingBLAS {
-		return nil, &cuda.Error{Op: p.name, Err: cuda.ErrNoProduct, Text: fmt.Sprintf("%s, of version %d, knows no scales of 128 elements, as those from 12.9 on do", m.b.path, v)}
+	if s.In.Scaled() && !m.b.scales {
+		return nil, &cuda.Error{Op: p.name, Err: cuda.ErrNoProduct, Text: m.b.path + " knows no scales of 128 elements, as versions from 12.9 on do"}
 	}
 	var workspace C.size_t
 	c := columns(s)
