@@ -9,6 +9,13 @@ type Way struct {
 	Times int64
 }
 
+// Noter is a [Backend] that has more to say of an instruction than what it is.
+type Noter interface {
+	// Note is a few words on how it is computed for operands of some types, to stand behind its
+	// name; empty where there is nothing to say.
+	Note(i Instr, in []Type) string
+}
+
 // Surveyor is a [Backend] that counts the ways in which it works: a GPU's, of package kernels/gpu.
 type Surveyor interface {
 	// Ways lists them in order of Work, By and Why.

@@ -20,6 +20,9 @@ import (
 func Products(t *testing.T, open func(t *testing.T) cuda.Driver, cases int) {
 	for _, kind := range kinds {
 		for _, e := range slices.Sorted(maps.Keys(epilogues)) {
+			if kind.in.Scaled() && (e > cuda.ReLUBias || e.HasBias() && kind.out == cuda.F32) {
+				continue // there is no such product
+			}
 			t.Run(fmt.Sprintf("%s, epilogue %d", kind.name, e), func(t *testing.T) {
 				with(t, open(t), func(r *rig) {
 					products(r, kind, e, cases)
@@ -46,6 +49,9 @@ var kinds = []kind{
 	{"BF16 to float32", cuda.BF16, cuda.F32, cuda.Exact, 8, 20},
 	{"BF16", cuda.BF16, cuda.BF16, cuda.Exact, 8, 20},
 	{"float16", cuda.F16, cuda.F16, cuda.Exact, 11, 20},
+	{"E4M3 to float32", cuda.E4M3, cuda.F32, cuda.Exact, 4, 13}, // some tensor cores add 8 bits with 13
+	{"E4M3", cuda.E4M3, cuda.BF16, cuda.Exact, 4, 13},
+	{"E5M2", cuda.E5M2, cuda.BF16, cuda.Exact, 3, 13},
 }
 
 // epilogues are those of a forward, and the least bits to which they are computed.
@@ -85,9 +91,9 @@ func products(r *rig, k kind, e cuda.Epilogue, cases int) {
 }
 
 // needed says whether no library may lack a product: of matrices without gaps, with what Weft asks
-// for. It has kernels for all else.
+// for. It has kernels for all else, and those of 8 bits are few libraries'.
 func needed(k kind, s cuda.ProductSpec) bool {
-	return s.LDA == 0 && (s.Epilogue == cuda.None || s.Epilogue <= cuda.ReLUBias && k.in != cuda.F64 && k.in != cuda.F16)
+	return !k.in.Scaled() && s.LDA == 0 && (s.Epilogue == cuda.None || s.Epilogue <= cuda.ReLUBias && k.in != cuda.F64 && k.in != cuda.F16)
 }
 
 // drawSpec draws a product: dense, or with gaps that are odd.
@@ -99,6 +105,14 @@ func drawSpec(src *rand.Rand, k kind, e cuda.Epilogue) cuda.ProductSpec {
 	s := cuda.ProductSpec{
 		M: 1 + src.IntN(most), N: 1 + src.IntN(most), K: 1 + src.IntN(most), TransA: src.IntN(2) == 0, TransB: src.IntN(2) == 0,
 		In: k.in, Out: k.out, Arithmetic: k.how, Epilogue: e, Batch: 1 + src.IntN(3),
+	}
+	if k.in.Scaled() {
+		s.M, s.N, s.K, s.Batch, s.TransA, s.TransB = 16*(1+src.IntN(3)), 16*(1+src.IntN(3)), 16*(1+src.IntN(20)), 1, false, true
+		s.ScaleA, s.ScaleB = s.M*s.K+16*src.IntN(3), s.N*s.K+16*src.IntN(3)
+		if k.in == cuda.E5M2 { // one of the two
+			s.InB = cuda.E4M3
+		}
+		return s
 	}
 	if src.IntN(4) == 0 { // as tensors of a network mostly are
 		s.M, s.N, s.K, s.Batch = (s.M+7)&^7, (s.N+7)&^7, (s.K+7)&^7, 1
@@ -134,6 +148,29 @@ func (r *rig) matrix(src *rand.Rand, e cuda.Elem, n, bits, align int) matrix {
 	return m
 }
 
+// scaled is matrix for rows of 8 bits, with their scales some bytes on; the numbers are scaled.
+func (r *rig) scaled(src *rand.Rand, e cuda.Elem, rows, terms, scales int) matrix {
+	raw, v := make([]byte, scales), make([]float64, rows*terms)
+	for k := range v {
+		raw[k] = byte(src.IntN(256))
+		if v[k] = eight(e, raw[k]); math.IsNaN(v[k]) || math.IsInf(v[k], 0) {
+			raw[k], v[k] = 0, 0
+		}
+	}
+	for n := range cuda.Scales(rows, terms) {
+		scale := float32(math.Exp(src.NormFloat64()))
+		raw = append(raw, Encode(cuda.F32, []float64{float64(scale)})...)
+		from := n%rows*terms + n/rows*cuda.ScaledTerms
+		for k := from; k < min(from+cuda.ScaledTerms, (n%rows+1)*terms); k++ {
+			v[k] *= float64(scale)
+		}
+	}
+	block, pin := r.alloc(16+len(raw)), r.pin(len(raw))
+	copy(pin, raw)
+	require.NoError(r, errors.Join(r.s.CopyIn(block+16, pin), r.s.Sync(), r.d.Unpin(pin)))
+	return matrix{block + 16, v}
+}
+
 // multiply runs a product and compares all of its result, and what lies between.
 func (r *rig) multiply(src *rand.Rand, k kind, p cuda.Product, s cuda.ProductSpec) {
 	s, err := s.Filled()
@@ -144,8 +181,13 @@ func (r *rig) multiply(src *rand.Rand, k kind, p cuda.Product, s cuda.ProductSpe
 		}
 		return (s.Batch-1)*stride + rows*ld
 	}
-	a := r.matrix(src, s.In, stored(s.M, s.K, s.LDA, s.StrideA, s.TransA), k.bits, s.Align)
-	b := r.matrix(src, s.In, stored(s.K, s.N, s.LDB, s.StrideB, s.TransB), k.bits, s.Align)
+	var a, b matrix
+	if k.in.Scaled() {
+		a, b = r.scaled(src, s.In, s.M, s.K, s.ScaleA), r.scaled(src, s.InB, s.N, s.K, s.ScaleB)
+	} else {
+		a = r.matrix(src, s.In, stored(s.M, s.K, s.LDA, s.StrideA, s.TransA), k.bits, s.Align)
+		b = r.matrix(src, s.In, stored(s.K, s.N, s.LDB, s.StrideB, s.TransB), k.bits, s.Align)
+	}
 	c := r.matrix(src, s.Out, stored(s.M, s.N, s.LDC, s.StrideC, false), 53, s.Align)
 	d := r.matrix(src, s.Out, stored(s.M, s.N, s.LDD, s.StrideD, false), 53, s.Align)
 	bias := r.matrix(src, s.Out, s.N, 53, s.Align)

@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum { BAD_VALUE = 7, UNSUPPORTED = 15 };
-typedef struct { int compute, scale, trans_a, trans_b; uint32_t epilogue; uint64_t bias, aux; int64_t aux_ld, aux_stride; } desc;
+typedef struct { int compute, scale, trans_a, trans_b; uint32_t epilogue; uint64_t bias, aux; int64_t aux_ld, aux_stride;
+	uint64_t scales[2]; int32_t modes[2]; } desc; // of A and B
 typedef struct { int type; uint64_t rows, cols; int64_t ld; int batch; int64_t stride; } layout;
 typedef struct { uint64_t most; uint32_t align; } preference;
 typedef struct { char name[8]; uint64_t align, bias, aux; char rest[32]; } algorithm; // the least alignment of matrices, of bias and aux: as they were when it was chosen
@@ -46,6 +47,10 @@ int cublasLtMatmulDescSetAttribute(desc *d, int what, const void *v, size_t n) {
 		SET(11, d->aux);
 		SET(12, d->aux_ld);
 		SET(13, d->aux_stride);
+		SET(17, d->scales[0]);
+		SET(18, d->scales[1]);
+		SET(31, d->modes[0]);
+		SET(32, d->modes[1]);
 	}
 	return BAD_VALUE;
 }
@@ -78,9 +83,18 @@ int cublasLtMatmulPreferenceSetAttribute(preference *p, int what, const void *v,
 	}
 	return BAD_VALUE;
 }
+static size_t size(int type) { return type == 0 ? 4 : type == 1 ? 8 : type == 28 || type == 29 ? 1 : 2; }
+// Factors of 8 bits have a scale for each 128 elements here; what must hold for them does for the library on GPUs of compute capability 9.x.
+static int scaled(const desc *x, const layout *a, const layout *b, const layout *d, const preference *p) {
+	int modes = x->modes[0] == 4 && x->modes[1] == 4 && x->scales[0] && x->scales[1] && (x->scales[0] | x->scales[1]) % 16 == 0;
+	int types = size(b->type) == 1 && (a->type == 28 || b->type == 28) && (d->type == 14 || d->type == 0) && x->compute == 68;
+	int lies = x->trans_a && !x->trans_b && (a->rows | a->cols | b->cols | a->ld | b->ld | d->ld) % 16 == 0 && p->align % 16 == 0;
+	return modes && types && lies && (x->epilogue & ~6u) <= 1 && (d->type == 14 || !(x->epilogue & 4)) && a->batch == 1;
+}
 int cublasLtMatmulAlgoGetHeuristic(void *h, desc *x, layout *a, layout *b, layout *c, layout *d, preference *p, int most, choice *out, int *found) {
 	if (!h) abort(); // as the library does
 	if (a->rows == 13) return UNSUPPORTED; // for tests
+	if (size(a->type) == 1 && !scaled(x, a, b, d, p)) return UNSUPPORTED;
 	memset(out, 0, sizeof *out);
 	// For want of better, it needs all alignment that it is promised.
 	out->algo = (algorithm){"weft", p->align, x->bias & -x->bias, x->aux & -x->aux};
@@ -88,7 +102,13 @@ int cublasLtMatmulAlgoGetHeuristic(void *h, desc *x, layout *a, layout *b, layou
 	return *found = 1, 0;
 }
 
-static size_t size(int type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
+static double eight(uint8_t b, int mantissa) {
+	int e = (b & 127) >> mantissa, m = b & ((1 << mantissa) - 1), bias = mantissa == 3 ? 7 : 15;
+	double v = ldexp(e ? m + (1 << mantissa) : m, (e ? e : 1) - bias - mantissa);
+	if (mantissa == 3 && (b & 127) == 127) v = NAN;
+	if (mantissa == 2 && e == 31) v = m ? NAN : INFINITY;
+	return b & 128 ? -v : v;
+}
 static double half(uint16_t h) {
 	int e = h >> 10 & 31, m = h & 1023;
 	double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
@@ -102,6 +122,8 @@ static double load(int type, const char *p, int64_t k) {
 	switch (type) {
 	case 0: return memcpy(&f, p + 4 * k, 4), f;
 	case 1: return memcpy(&d, p + 8 * k, 8), d;
+	case 28: return eight(p[k], 3);
+	case 29: return eight(p[k], 2);
 	case 14: return memcpy(&h, p + 2 * k, 2), u = (uint32_t)h << 16, memcpy(&f, &u, 4), f;
 	}
 	return memcpy(&h, p + 2 * k, 2), half(h);
@@ -162,14 +184,16 @@ static int one(const job *j, int64_t n) {
 		: ((cols - 1) * j->x.aux_ld + rows) * out) : NULL;
 	int has_bias = (e & 4) || sums_d || e == 256 || e == 512;
 	char *bias = has_bias ? host(j->x.bias, (e == 512 ? cols : rows) * out) : NULL;
-	if (!A || !B || !C || !D || (has_aux && !aux) || (has_bias && !bias)) return ILLEGAL_ADDRESS;
+	const int64_t blocks = in == 1 ? (inner + 127) / 128 : 0;
+	float *sa = blocks ? (float *)host(j->x.scales[0], 4 * rows * blocks) : NULL, *sb = blocks ? (float *)host(j->x.scales[1], 4 * cols * blocks) : NULL;
+	if (!A || !B || !C || !D || (has_aux && !aux) || (has_bias && !bias) || (blocks && (!sa || !sb))) return ILLEGAL_ADDRESS;
 #define ATA(r, k) load(a->type, A, j->x.trans_a ? (r) * a->ld + (k) : (k) * a->ld + (r))
 #define ATB(k, q) load(b->type, B, j->x.trans_b ? (k) * b->ld + (q) : (q) * b->ld + (k))
 	for (int64_t r = 0; r < rows; r++) {
 		double total = 0;
 		for (int64_t q = 0; q < cols; q++) {
 			double v = 0;
-			for (int64_t k = 0; k < inner; k++) v += ATA(r, k) * ATB(k, q);
+			for (int64_t k = 0; k < inner; k++) v += ATA(r, k) * ATB(k, q) * (blocks ? (double)sa[k / 128 * rows + r] * sb[k / 128 * cols + q] : 1);
 			v *= j->alpha;
 			if (j->beta) v += j->beta * load(c->type, C, q * c->ld + r);
 			v = finish(j, v, bias, aux, r, q);
@@ -202,6 +226,7 @@ int cublasLtMatmul(void *h, desc *x, const void *alpha, const void *A, layout *a
 	void *D, layout *d, const algorithm *algo, void *workspace, size_t n, void *s) {
 	if (strcmp(algo->name, "weft") || (n && !workspace) || (uint64_t)workspace % 16) return BAD_VALUE;
 	uint64_t all = (uint64_t)A | (uint64_t)B | (uint64_t)C | (uint64_t)D, e = x->epilogue;
+	if (size(a->type) == 1 && (x->scales[0] | x->scales[1]) % 16) return BAD_VALUE;
 	if (all % algo->align || (e & (4 | 16 | 256 | 512) && x->bias % algo->bias) || (e & 128 && x->aux % algo->aux)) return BAD_VALUE;
 	job j = {*x, *a, *b, *c, *d, (uint64_t)A, (uint64_t)B, (uint64_t)C, (uint64_t)D};
 	j.alpha = x->scale ? *(double *)alpha : *(float *)alpha;

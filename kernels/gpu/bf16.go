@@ -12,7 +12,7 @@ const (
 
 // narrows says whether products of a dtype are those of factors rounded to bfloat16.
 func (b *backend) narrows(d device.Dtype) bool {
-	return b.cfg.Precision == BF16 && d == device.Float32 && b.gpu.Driver().Info().Arch >= tensorCores
+	return b.cfg.Precision >= BF16 && d == device.Float32 && b.gpu.Driver().Info().Arch >= tensorCores
 }
 
 // narrowed is products of copies in bfloat16, which lie as the operands do, where these are not
@@ -37,37 +37,14 @@ func (b *backend) narrowed(c *code, p *products) (*products, error) {
 
 // copied is where a code finds n elements in bfloat16.
 func (b *backend) copied(c *code, from arg, n int) (arg, error) {
-	f, err := b.kernel("bf16", "narrow", 0)
+	narrow, err := b.kernel("bf16", "narrow", 0)
 	if err != nil {
 		return arg{}, err
 	}
-	bytes := 2 * n
-	if from.kind == argScratch { // nobody else sees that; what is written there next is copied to the same place
-		at, ok := c.narrow[from.value]
-		if !ok || at.bytes < bytes {
-			at = scratchCopy{c.temp(bytes), bytes}
-			if c.narrow == nil {
-				c.narrow = map[uint64]scratchCopy{}
-			}
-			c.narrow[from.value] = at
-		}
-		c.copy(f, scratchArg(at.off), from, n)
-		return scratchArg(at.off), nil
-	}
-	c.copies++
-	to := arg{argCopy, c.copies - 1, 0}
-	c.copy(f, to, from, n).makes = bytes
+	const threads, each = 256, 256 * narrowUnit
+	to, l := c.copy(narrow, min((n+each-1)/each, 1<<16), threads, from, form{bytes: 2 * n, reads: 4 * n})
+	l.u64(uint64(n))
 	return to, nil
-}
-
-// scratchCopy is where in the scratch a copy of something there lies.
-type scratchCopy struct{ off, bytes int }
-
-// copy launches the rounding of n elements.
-func (c *code) copy(narrow cuda.Func, to, from arg, n int) *launch {
-	const threads = 256
-	each := threads * narrowUnit
-	return c.call(narrow, min((n+each-1)/each, 1<<16), threads).arg(to).arg(from).u64(uint64(n))
 }
 
 // region is what a side of a batch is copied of, in elements: the whole operand where the side is
@@ -124,4 +101,119 @@ func (s *side) eights(ld int) bool {
 		ok = ok && st%narrowUnit == 0
 	}
 	return ok
+}
+
+// form is how a copy differs from what it is of.
+type form struct {
+	bytes, reads  int // of the copy, and of what is copied
+	rows, ld      int // of what is quantized; 0: it is bfloat16
+	across, brief bool
+}
+
+// copy begins a launch that copies, whose first arguments are the copy and what it is of, and says
+// where the copy is.
+func (c *code) copy(fn cuda.Func, blocks, threads int, from arg, f form) (to arg, l *launch) {
+	if from.kind != argScratch {
+		to = arg{argCopy, c.copies, 0}
+		c.copies++
+		l = c.call(fn, blocks, threads)
+		l.makes = f
+		return to, l.arg(to).arg(from)
+	}
+	// Nobody else sees that; what is written there next is copied to the same place.
+	key := scratchKey{from.value, f.rows > 0, f.across}
+	at, ok := c.narrow[key]
+	if !ok || at.bytes < f.bytes {
+		at = scratchCopy{c.temp(f.bytes), f.bytes}
+		if c.narrow == nil {
+			c.narrow = map[scratchKey]scratchCopy{}
+		}
+		c.narrow[key] = at
+	}
+	to = scratchArg(at.off)
+	return to, c.call(fn, blocks, threads).arg(to).arg(from)
+}
+
+// scratchKey is what in the scratch is copied, and how.
+type scratchKey struct {
+	at                uint64
+	quantized, across bool
+}
+
+// scratchCopy is where in the scratch a copy of something there lies.
+type scratchCopy struct{ off, bytes int }
+
+// copies are the operands that a sequence's launches read in another form. A copy serves until what
+// it is of is written.
+type copies struct {
+	all   []copied
+	fresh []int // those that are as what they are of
+}
+
+// copied is a copy of some bytes of a buffer, which launches from first to last write and read.
+type copied struct {
+	form
+	of          spot
+	first, last int
+	at          int // bytes into the scratch
+}
+
+// of finds the copy of memory that a launch is about to make, or else notes it.
+func (c *copies) of(from spot, f form, launch int) (id int, known bool) {
+	for _, id := range c.fresh {
+		if c.all[id].of == from && c.all[id].form == f {
+			return id, true
+		}
+	}
+	id = len(c.all)
+	c.all = append(c.all, copied{form: f, of: from, first: launch, last: launch})
+	c.fresh = append(c.fresh, id)
+	return id, false
+}
+
+// wrote forgets copies of what has been written.
+func (c *copies) wrote(s spot) {
+	kept := c.fresh[:0]
+	for _, id := range c.fresh {
+		if of := c.all[id].of; of.buf != s.buf || of.off >= s.off+s.n || s.off >= of.off+of.n {
+			kept = append(kept, id)
+		}
+	}
+	c.fresh = kept
+}
+
+// arrange chooses where copies lie from some byte on: where no other lies that is needed at the
+// same time. It says where they end.
+func (c *copies) arrange(from int) (end int) {
+	end = from
+	for k := range c.all {
+		x := &c.all[k]
+		x.at = from
+		for moved := true; moved; {
+			moved = false
+			for _, y := range c.all[:k] {
+				if y.last >= x.first && x.at < y.after() && y.at < x.after() {
+					x.at, moved = y.after(), true
+				}
+			}
+		}
+		end = max(end, x.after())
+	}
+	return end
+}
+
+// after is where the next can begin.
+func (c *copied) after() int { return c.at + (c.bytes+255)&^255 }
+
+// place gives the copies their place in the scratch.
+func (s *builder) place() {
+	if len(s.copies.all) == 0 {
+		return
+	}
+	s.scratch = s.copies.arrange(s.scratch)
+	for k, p := range s.patches {
+		if p.buf <= -2 {
+			s.patches[k] = patch{p.off, -1, p.add + uintptr(s.copies.all[-2-p.buf].at)}
+		}
+	}
 }

@@ -25,6 +25,7 @@ const (
 	Float32 Precision = iota
 	TF32              // factors are rounded to 10 bits, sums are float32; Float32 where the driver has no library
 	BF16              // factors are rounded to bfloat16, sums are float32; Float32 before compute capability 8.0
+	FP8               // as BF16, and factors of large products are rounded to e4m3, with a scale for each 128 terms, where GPU and library can
 )
 
 // Config is how a GPU computes. The zero value computes in float32 and keeps released memory.
@@ -32,6 +33,7 @@ type Config struct {
 	Precision Precision
 	Pooled    int64 // bytes of released memory that are kept for reuse; 0: all
 	Streams   int   // programs that may run side by side, from 1 to 8; 0: 4
+	FP8From   int   // multiplications of a product from which on FP8 rounds its factors to e4m3; 0: where that should save time
 }
 
 // ErrConfig is wrapped by what On says of its arguments.
@@ -49,8 +51,11 @@ func (c Config) check(d cuda.Driver) error {
 	if v := reflect.ValueOf(d); d == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		wrong("the driver is nil; open one with native.Open, or make the interpreter's with ptx.New")
 	}
-	if c.Precision > BF16 {
-		wrong("there is no Precision %d; use gpu.Float32, gpu.TF32 or gpu.BF16", c.Precision)
+	if c.Precision > FP8 {
+		wrong("there is no Precision %d; use gpu.Float32, gpu.TF32, gpu.BF16 or gpu.FP8", c.Precision)
+	}
+	if c.FP8From < 0 {
+		wrong("FP8From is %d multiplications; use 0 for the estimate, or a positive number", c.FP8From)
 	}
 	if c.Pooled < 0 {
 		wrong("Pooled is %d bytes; use 0 to keep all released memory, or a positive bound", c.Pooled)

@@ -12,10 +12,10 @@ import (
 )
 
 func TestAllThatIsWrongWithAGPUsConfigurationIsSaidAtOnce(t *testing.T) {
-	_, err := Config{Precision: 7, Pooled: -1, Streams: 9}.On(nil, device.CUDA(0))
+	_, err := Config{Precision: 7, Pooled: -1, Streams: 9, FP8From: -1}.On(nil, device.CUDA(0))
 	require.ErrorIs(t, err, ErrConfig)
 	for _, said := range []string{
-		"the driver is nil; open one", "no Precision 7; use gpu.Float32, gpu.TF32 or gpu.BF16", "Pooled is -1 bytes", "Streams is 9; use 1 to 8",
+		"the driver is nil; open one", "no Precision 7; use gpu.Float32, gpu.TF32, gpu.BF16 or gpu.FP8", "FP8From is -1", "Pooled is -1 bytes", "Streams is 9; use 1 to 8",
 	} {
 		require.ErrorContains(t, err, said)
 	}
@@ -26,7 +26,7 @@ func TestAllThatIsWrongWithAGPUsConfigurationIsSaidAtOnce(t *testing.T) {
 
 	m := ptx.New(ptx.Config{})
 	for said, c := range map[string]Config{
-		"no Precision 3": {Precision: BF16 + 1}, "Pooled is -5": {Pooled: -5}, "Streams is -1": {Streams: -1}, "Streams is 9": {Streams: 9},
+		"no Precision 4": {Precision: FP8 + 1}, "Pooled is -5": {Pooled: -5}, "Streams is -1": {Streams: -1}, "Streams is 9": {Streams: 9},
 	} {
 		_, err := c.On(m, device.CUDA(0))
 		require.ErrorIs(t, err, ErrConfig)

@@ -14,7 +14,7 @@ type code struct {
 	scratch  int   // bytes that the launches share, and nobody else sees; aligned to 256
 	old      []int // where results are what was there while a flag is up that is heeded: the operands that these are
 	copies   int   // of operands, which later codes may read, too
-	narrow   map[uint64]scratchCopy
+	narrow   map[scratchKey]scratchCopy
 
 	workspace bool // some of the scratch is a library's, without which kernels would do
 }
@@ -25,7 +25,7 @@ type launch struct {
 	body        string // of a generated kernel, where fn is nil: it is loaded with the others of its sequence
 	grid, block [3]uint32
 	shared      uint32
-	makes       int // bytes of the copy that is its first argument, of what is its second
+	makes       form // of the copy that is its first argument, of what is its second
 	args        []arg
 }
 

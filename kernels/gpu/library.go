@@ -63,20 +63,25 @@ func (b *backend) callLibrary(c *code, p *products, e epilogue) (why string, err
 	}
 	work := c.temp(f.Workspace())
 	c.workspace = c.workspace || f.Workspace() > 0
-	last := len(p.dims) - 1
+	last := max(len(p.dims)-1, 0)
 	for at := range calls {
-		a, bb, rest := 0, 0, at
-		for k := last - 1; k >= 0; k-- {
-			i := rest % p.dims[k]
-			rest /= p.dims[k]
-			a += i * p.a.batch[k]
-			bb += i * p.b.batch[k]
-		}
+		a, bb := p.matrices(at, last)
 		d := p.to.plus(uint64(at * max(s.Batch, 1) * p.m * p.n * s.Out.Size()))
 		in := s.In.Size()
 		c.call(f, 1, 1).arg(p.a.at.plus(uint64(a * in))).arg(p.b.at.plus(uint64(bb * in))).arg(d).arg(d).arg(e.bias).arg(arg{}).arg(scratchArg(work))
 	}
 	return "", nil
+}
+
+// matrices is where the n-th of some axes of the batch begin, in elements.
+func (p *products) matrices(n, axes int) (a, b int) {
+	for k := axes - 1; k >= 0; k-- {
+		i := n % p.dims[k]
+		n /= p.dims[k]
+		a += i * p.a.batch[k]
+		b += i * p.b.batch[k]
+	}
+	return a, b
 }
 
 // specOf is the product that a library is to be called for, so many times; not ok where the

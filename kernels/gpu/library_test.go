@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/cudatest"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/kernels"
@@ -80,6 +81,13 @@ func (s *libraryStream) Run(l *cuda.List) error {
 			run(s, p.ProductSpec, at, fetch[float64])
 		case cuda.BF16:
 			run(s, p.ProductSpec, at, fetchNarrow[float32])
+		case cuda.E4M3:
+			run(s, p.ProductSpec, at, func(s *libraryStream, from uintptr, _ int) []float64 {
+				if from == at[0] {
+					return fetchScaled(s, from, p.M, p.K, p.ScaleA)
+				}
+				return fetchScaled(s, from, p.N, p.K, p.ScaleB)
+			})
 		default:
 			run(s, p.ProductSpec, at, func(s *libraryStream, at uintptr, n int) []float32 {
 				v := fetch[float32](s, at, n)
@@ -113,8 +121,17 @@ func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr, fa
 	}
 	a, b := factors(s, at[0], size(ra, ca, p.LDA, p.StrideA)), factors(s, at[1], size(rb, cb, p.LDB, p.StrideB))
 	results := fetch[T]
-	if p.Out == cuda.BF16 {
+	switch {
+	case p.Out == cuda.BF16:
 		results = fetchNarrow[T]
+	case p.Out == cuda.F32:
+		results = func(s *libraryStream, at uintptr, n int) []T {
+			v := make([]T, n)
+			for k, x := range fetch[float32](s, at, n) {
+				v[k] = T(x)
+			}
+			return v
+		}
 	}
 	d := results(s, at[3], size(p.M, p.N, p.LDD, p.StrideD))
 	var bias []T
@@ -146,8 +163,15 @@ func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr, fa
 		}
 	}
 	made := device.Bytes(d)
-	if p.Out == cuda.BF16 {
+	switch {
+	case p.Out == cuda.BF16:
 		made = halves(d)
+	case p.Out == cuda.F32:
+		singles := make([]float32, len(d))
+		for k, x := range d {
+			singles[k] = float32(x)
+		}
+		made = device.Bytes(singles)
 	}
 	raw := s.pinned(len(made))
 	copy(raw, made)
@@ -174,6 +198,17 @@ func fetchNarrow[T device.Float](s *libraryStream, at uintptr, n int) []T {
 	s.copyOut(raw, at)
 	for k := range v {
 		v[k] = T(math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*k:])) << 16))
+	}
+	return v
+}
+
+// fetchScaled is fetch of rows in e4m3, times their scales, which lie some bytes on.
+func fetchScaled(s *libraryStream, at uintptr, rows, terms, scales int) []float64 {
+	raw := make([]byte, rows*terms)
+	s.copyOut(raw, at)
+	v, by := cudatest.Decode(cuda.E4M3, raw), fetch[float32](s, at+uintptr(scales), cuda.Scales(rows, terms))
+	for k := range v {
+		v[k] *= float64(by[k%terms/cuda.ScaledTerms*rows+k/terms])
 	}
 	return v
 }

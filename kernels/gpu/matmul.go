@@ -136,21 +136,22 @@ func (p *products) gather(batch device.Shape) {
 // multiply makes the launches of products.
 func (b *backend) multiply(c *code, p *products) error {
 	const most = math.MaxInt32 - 256
-	count := 1
-	for _, d := range p.dims {
-		count *= d
-	}
+	count := p.count()
 	if max(p.m, p.n, p.k, count) > most {
 		return fmt.Errorf("%w: a product of more than %d rows, columns, terms or matrices", kernels.ErrOperands, most)
 	}
 	if p.m == 0 || p.n == 0 || count == 0 {
 		return nil
 	}
-	if b.cfg.Precision == BF16 && p.dtype == device.Float32 && !b.narrows(p.dtype) {
+	if b.cfg.Precision >= BF16 && p.dtype == device.Float32 && !b.narrows(p.dtype) {
 		b.tally.add(workBF16, byFloat32, whyNoCores, nil)
 	}
+	done, why, err := b.byQuantized(c, p, epilogue{})
+	b.tallyQuantized(done, why, err)
+	if done || err != nil && why == "" {
+		return err
+	}
 	if b.narrows(p.dtype) && p.k > 0 {
-		var err error
 		if p, err = b.narrowed(c, p); err != nil {
 			return err
 		}

@@ -70,17 +70,31 @@ func (b *backend) byEpilogue(i kernels.MatMulThen, in []kernels.Type, views []*k
 		return nil, false, err
 	}
 	p.thin = kernels.IsNarrow(out[0])
-	if b.narrows(p.dtype) && min(p.m, p.n, p.k) > 0 && !slices.Contains(p.dims, 0) {
-		if p, err = b.narrowed(c, p); err != nil {
-			return nil, false, err
-		}
-	}
 	if p.thin && e.kind.HasBias() && !kernels.IsNarrow(in[2]) { // the library wants it as it stores the product
 		if e.bias, err = b.copied(c, e.bias, p.n); err != nil {
 			return nil, false, err
 		}
 	}
-	done, err = b.byLibrary(c, p, e)
+	done, why, err := b.byQuantized(c, p, e)
+	switch {
+	case done:
+		b.tallyQuantized(done, why, err)
+		return c, done, err
+	case why == whyEpilogue:
+		b.tally.add(workEpilogue, byKernels, why, err)
+		return nil, false, nil
+	case why == "" && err != nil:
+		return nil, false, err
+	}
+	if b.narrows(p.dtype) && min(p.m, p.n, p.k) > 0 && !slices.Contains(p.dims, 0) {
+		if p, err = b.narrowed(c, p); err != nil {
+			return nil, false, err
+		}
+	}
+	said := err
+	if done, err = b.byLibrary(c, p, e); done { // otherwise multiply says why
+		b.tallyQuantized(false, why, said)
+	}
 	return c, done, err
 }
 

@@ -131,11 +131,11 @@ func (s *builder) appendCode(c *code, outs, ins []spot, fault uint64) {
 	s.list.Args, s.patches = slices.Grow(s.list.Args, 8*n+16*len(c.launches)), slices.Grow(s.patches, n)
 	ids := make([]int, c.copies)
 	for _, l := range c.launches {
-		if l.makes > 0 {
+		if l.makes.bytes > 0 {
 			from := l.args[1].spot(outs, ins)
-			from.n = 2 * l.makes
+			from.n = l.makes.reads
 			var known bool
-			if ids[l.args[0].index], known = s.copies.of(from, len(s.list.Launches)); known {
+			if ids[l.args[0].index], known = s.copies.of(from, l.makes, len(s.list.Launches)); known {
 				continue
 			}
 		}

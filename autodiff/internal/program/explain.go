@@ -12,7 +12,7 @@ import (
 // Explain prints what the program does, an instruction per line: what was fused into it, what it
 // reads and makes, and an estimate of its work. Then the totals, and the memory of a run.
 func (p *Program) Explain(w io.Writer) error {
-	if err := p.unit.Explain(w); err != nil {
+	if err := p.unit.explain(w, p.noter); err != nil {
 		return err
 	}
 	scratch := 0
@@ -27,8 +27,10 @@ func (p *Program) Explain(w io.Writer) error {
 	return err
 }
 
-// Explain prints the unit as [Program.Explain] does, without the memory.
-func (u *Unit) Explain(w io.Writer) error {
+// Explain prints the unit as [Program.Explain] does, without the memory, and what a backend says.
+func (u *Unit) Explain(w io.Writer) error { return u.explain(w, nil) }
+
+func (u *Unit) explain(w io.Writer, noter kernels.Noter) error {
 	fmt.Fprintf(w, "%s\n", u.Name)
 	var total kernels.Cost
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -42,7 +44,11 @@ func (u *Unit) Explain(w io.Writer) error {
 		}
 		c := u.cost(i)
 		total = total.Plus(c)
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", describe(i.Instr), u.sources(makers, i.In), u.names(i.Out, true), inUnits(c.Flops), inBytes(c.Bytes))
+		name := describe(i.Instr)
+		if noter != nil {
+			name = strings.TrimSpace(name + " " + noter.Note(i.Instr, u.typesOf(i.In)))
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", name, u.sources(makers, i.In), u.names(i.Out, true), inUnits(c.Flops), inBytes(c.Bytes))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -16,6 +16,7 @@ type Program struct {
 	plan  *plan
 	parts []part         // none where there is nothing to compute
 	types []kernels.Type // of the results
+	noter kernels.Noter  // the backend, where it is one
 	idle  sync.Pool      // of *running
 }
 
@@ -35,6 +36,7 @@ func Compile(u *Unit, b kernels.Backend) (*Program, error) {
 // assemble is Compile of a unit as it is.
 func assemble(u *Unit, b kernels.Backend, large int) (*Program, error) {
 	p := &Program{unit: u, plan: lay(u, large), types: u.typesOf(u.Results)}
+	p.noter, _ = b.(kernels.Noter)
 	var err error
 	if p.parts, err = cut(p.plan, b, large); err != nil {
 		return nil, fmt.Errorf("%s: %w", u.Name, err)

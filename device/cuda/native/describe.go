@@ -13,12 +13,16 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 )
 
-const oldestBLAS, newestBLAS = 110000, 139999
+const (
+	oldestBLAS, newestBLAS = 110000, 139999
+	scalingBLAS            = 120900 // the first with scales of 128 elements
+)
 
 // checkVersion says why a library cannot be used: it is of a version whose numbers nobody has
 // compared with those of lt.c, or does not take what that describes.
 func (b *blas) checkVersion() error {
-	if v := b.version(); v < oldestBLAS || v > newestBLAS {
+	v := b.version()
+	if b.scales = v >= scalingBLAS; v < oldestBLAS || v > newestBLAS {
 		return fmt.Errorf("%s is of version %d; expected 11 to 13, which are %d to %d", b.path, v, oldestBLAS, newestBLAS)
 	}
 	for _, s := range []cuda.ProductSpec{

@@ -21,11 +21,15 @@ var realLibraries = flag.String("cublaslt", "", "paths of cuBLASLt, separated by
 func allSpecs() (all []cuda.ProductSpec) {
 	for _, kind := range []cuda.ProductSpec{
 		{}, {Arithmetic: cuda.TF32}, {In: cuda.F64, Out: cuda.F64}, {In: cuda.BF16}, {In: cuda.BF16, Out: cuda.BF16}, {In: cuda.F16}, {In: cuda.F16, Out: cuda.F16},
+		{In: cuda.E4M3, ScaleA: 512, ScaleB: 768}, {In: cuda.E4M3, Out: cuda.BF16, ScaleA: 512, ScaleB: 768}, {In: cuda.E4M3, InB: cuda.E5M2, Out: cuda.BF16, ScaleA: 512, ScaleB: 768},
 	} {
 		for e := cuda.None; e <= cuda.BGradB; e++ {
 			for way := range 16 {
 				s := kind
 				s.Epilogue, s.M, s.N, s.K, s.TransA, s.TransB = e, 24, 40, 16, way&1 != 0, way&2 != 0
+				if s.In.Scaled() {
+					s.M, s.N = 32, 48
+				}
 				if way&4 != 0 {
 					s.Batch, s.StrideA, s.StrideB, s.StrideC, s.StrideD, s.StrideAux = 3, 3001, 3003, 3005, 3005, 8192
 				}
@@ -50,9 +54,11 @@ func TestAllDescriptorsAreTakenByTheLibrary(t *testing.T) {
 		b, err := openBLAS([]string{path})
 		require.NoError(t, err)
 		all := allSpecs()
-		require.Len(t, all, 7*(16*16-4*8))
+		require.Len(t, all, 7*(16*16-4*8)+10)
 		for _, s := range all {
-			require.NoError(t, b.describes(s), "%+v", s)
+			if b.scales || !s.In.Scaled() {
+				require.NoError(t, b.describes(s), "%+v", s)
+			}
 		}
 		fmt.Printf("%s, version %d, takes %d descriptors\n", path, b.version(), len(all))
 		require.ErrorContains(t, b.describes(cuda.ProductSpec{M: 2, N: 2, K: 2, LDB: 1}), "LDB must be at least", "nothing is asked that cannot be")

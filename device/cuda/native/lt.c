@@ -8,10 +8,12 @@
 #include <stdlib.h>
 
 // The library's attributes, by their numbers, which are the same in its versions 11 to 13. Its structures are not, so none is declared.
-enum { TRANS_A = 3, TRANS_B = 4, EPILOGUE = 7, BIAS_POINTER = 8, AUX_POINTER = 11, AUX_LD = 12, AUX_STRIDE = 13 };
+enum { TRANS_A = 3, TRANS_B = 4, EPILOGUE = 7, BIAS_POINTER = 8, AUX_POINTER = 11, AUX_LD = 12, AUX_STRIDE = 13, SCALE_A = 17, SCALE_B = 18,
+	MODE_A = 31, MODE_B = 32 };
 enum { BATCH = 5, STRIDE = 6 };
 enum { MOST_WORKSPACE = 1, ALIGN_A = 5, ALIGN_D = 8 };
 enum { INVALID = 7, NONE = 15 };
+const int32_t scale_of_128 = 4; // a float32 for each 128 elements of a row, from 12.9 on
 
 typedef struct { uint64_t algo[8]; size_t workspace; int status; float waves; int reserved[4]; } choice;
 
@@ -44,7 +46,8 @@ struct weft_product {
 	choice best;
 	union { float f; double d; } alpha, beta;
 	int has_bias, has_aux, accumulate;
-	pthread_mutex_t mu; // the pointers of bias and aux lie in desc
+	int64_t scale_a, scale_b;
+	pthread_mutex_t mu; // the pointers of bias, aux and scales lie in desc
 };
 
 int weft_lt_open(const char *path, weft_lt **out, char *why, size_t n) {
@@ -116,8 +119,12 @@ static weft_result describe(const weft_lt *lt, weft_product *p, const weft_spec 
 		SET(MatmulDesc, p->desc, AUX_LD, s->ldaux);
 		if (s->batch > 1) SET(MatmulDesc, p->desc, AUX_STRIDE, s->stride_aux);
 	}
+	if (s->scale_a) {
+		SET(MatmulDesc, p->desc, MODE_A, scale_of_128);
+		SET(MatmulDesc, p->desc, MODE_B, scale_of_128);
+	}
 	weft_result r = layout(lt, &p->a, s->type_in, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->batch, s->stride_a);
-	if (!r.code) r = layout(lt, &p->b, s->type_in, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->batch, s->stride_b);
+	if (!r.code) r = layout(lt, &p->b, s->type_in_b, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->batch, s->stride_b);
 	if (!r.code) r = layout(lt, &p->c, s->type_out, s->m, s->n, s->ldc, s->batch, s->stride_c);
 	if (!r.code) r = layout(lt, &p->d, s->type_out, s->m, s->n, s->ldd, s->batch, s->stride_d);
 	return r;
@@ -130,6 +137,10 @@ static weft_result choose(const weft_lt *lt, weft_product *p, const weft_spec *s
 	void *none = (void *)(uintptr_t)s->align;
 	if (s->has_bias) SET(MatmulDesc, p->desc, BIAS_POINTER, none);
 	if (s->has_aux) SET(MatmulDesc, p->desc, AUX_POINTER, none);
+	if (s->scale_a) {
+		SET(MatmulDesc, p->desc, SCALE_A, none);
+		SET(MatmulDesc, p->desc, SCALE_B, none);
+	}
 	int found = 0;
 	CALL(MatmulAlgoGetHeuristic, p->handle, p->desc, p->a, p->b, p->c, p->d, preference, 1, &p->best, &found);
 	int status = found ? p->best.status : NONE;
@@ -151,6 +162,7 @@ weft_result weft_lt_prepare(const weft_lt *lt, CUcontext c, void *handle, const 
 	weft_product *p = calloc(1, sizeof *p);
 	if (!p) return (weft_result){CUDA_ERROR_OUT_OF_MEMORY, "calloc"};
 	p->lt = lt, p->handle = handle, p->has_bias = s->has_bias, p->has_aux = s->has_aux, p->accumulate = s->accumulate;
+	p->scale_a = s->scale_a, p->scale_b = s->scale_b;
 	pthread_mutex_init(&p->mu, NULL);
 	if (s->type_scale == 1) p->alpha.d = 1, p->beta.d = s->accumulate;
 	else p->alpha.f = 1, p->beta.f = s->accumulate;
@@ -164,6 +176,11 @@ static weft_result submit(weft_product *p, CUstream s, const uint64_t *x) {
 	const weft_lt *lt = p->lt;
 	if (p->has_bias) SET(MatmulDesc, p->desc, BIAS_POINTER, x[4]);
 	if (p->has_aux) SET(MatmulDesc, p->desc, AUX_POINTER, x[5]);
+	if (p->scale_a) {
+		uint64_t a = x[1] + p->scale_a, b = x[0] + p->scale_b;
+		SET(MatmulDesc, p->desc, SCALE_A, a);
+		SET(MatmulDesc, p->desc, SCALE_B, b);
+	}
 #define AT(i) ((void *)(uintptr_t)x[i])
 	// The caller's A and B are of the row-major product. C that is not read is D.
 	CALL(Matmul, p->handle, p->desc, &p->alpha, AT(1), p->a, AT(0), p->b, &p->beta, p->accumulate ? AT(2) : AT(3), p->c, AT(3), p->d, p->best.algo, AT(6),

@@ -37,6 +37,8 @@ typedef struct {
 	int32_t type_in, type_out, type_scale, compute;
 	uint32_t epilogue, align;
 	int32_t has_bias, has_aux, accumulate;
+	int32_t type_in_b;
+	int64_t scale_a, scale_b; // bytes from a factor to its scales; 0: it has none
 } weft_spec;
 
 int weft_lt_open(const char *path, weft_lt **out, char *why, size_t n);

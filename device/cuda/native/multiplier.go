@@ -24,8 +24,9 @@ import (
 
 // blas is cuBLASLt, opened.
 type blas struct {
-	lt   *C.weft_lt
-	path string
+	lt     *C.weft_lt
+	path   string
+	scales bool // its version knows those of 128 elements
 }
 
 // theBLAS opens cuBLASLt; there is one per process.
@@ -49,7 +50,7 @@ func openBLAS(paths []string) (*blas, error) {
 			errs = append(errs, C.GoString(&why[0]))
 			continue
 		}
-		b := &blas{lt, path}
+		b := &blas{lt: lt, path: path}
 		err := b.checkVersion()
 		if err == nil {
 			return b, nil
@@ -199,6 +200,9 @@ func (d *driver) Product(spec cuda.ProductSpec) (cuda.Product, error) {
 
 func (m *multiplier) prepare(d *driver, s cuda.ProductSpec) (*product, error) {
 	p := &product{d: d, name: fmt.Sprintf("product %d×%d×%d", s.M, s.N, s.K)}
+	if s.In.Scaled() && !m.b.scales {
+		return nil, &cuda.Error{Op: p.name, Err: cuda.ErrNoProduct, Text: m.b.path + " knows no scales of 128 elements, as versions from 12.9 on do"}
+	}
 	var workspace C.size_t
 	c := columns(s)
 	if r := C.weft_lt_prepare(m.b.lt, d.context(), m.handle, &c, &p.handle, &workspace); r.code != 0 {
@@ -217,7 +221,7 @@ func columns(s cuda.ProductSpec) C.weft_spec {
 		}
 		return 0
 	}
-	types := [...]C.int32_t{cuda.F32: 0, cuda.F64: 1, cuda.BF16: 14, cuda.F16: 2}
+	types := [...]C.int32_t{cuda.F32: 0, cuda.F64: 1, cuda.BF16: 14, cuda.F16: 2, cuda.E4M3: 28, cuda.E5M2: 29}
 	scale, compute := C.int32_t(0), C.int32_t(68)
 	switch {
 	case s.In == cuda.F64:
@@ -233,9 +237,10 @@ func columns(s cuda.ProductSpec) C.weft_spec {
 		lda: C.int64_t(s.LDB), ldb: C.int64_t(s.LDA), ldc: C.int64_t(s.LDC), ldd: C.int64_t(s.LDD), ldaux: C.int64_t(s.LDAux),
 		stride_a: C.int64_t(s.StrideB), stride_b: C.int64_t(s.StrideA), stride_c: C.int64_t(s.StrideC), stride_d: C.int64_t(s.StrideD),
 		stride_aux: C.int64_t(s.StrideAux), most_workspace: C.uint64_t(s.MaxWorkspace), batch: C.int32_t(s.Batch),
-		trans_a: bit(s.TransB), trans_b: bit(s.TransA), type_in: types[s.In], type_out: types[s.Out], type_scale: scale, compute: compute,
+		trans_a: bit(s.TransB), trans_b: bit(s.TransA), type_in: types[s.InB], type_in_b: types[s.In], type_out: types[s.Out], type_scale: scale, compute: compute,
 		epilogue: epilogue(s.Epilogue), align: C.uint32_t(s.Align),
 		has_bias: bit(s.Epilogue.HasBias()), has_aux: bit(s.Epilogue.HasAux()), accumulate: bit(s.Accumulate),
+		scale_a: C.int64_t(s.ScaleB), scale_b: C.int64_t(s.ScaleA),
 	}
 }
 

@@ -308,6 +308,24 @@ func TestAProductThatTheLibraryLacksIsAnErrorOfItsOwn(t *testing.T) {
 	require.Same(t, err, again, "a refusal is kept, too")
 }
 
+// eightsChild asks for a product of 8 bits.
+func eightsChild() error {
+	d, err := native.Open(0)
+	if err != nil {
+		return err
+	}
+	_, err = d.(cuda.Multiplier).Product(cuda.ProductSpec{M: 16, N: 16, K: 16, In: cuda.E4M3, TransB: true, ScaleA: 256, ScaleB: 256})
+	if errors.Is(err, cuda.ErrNoProduct) {
+		return err
+	}
+	return errors.Join(err, errors.New("it was not refused"))
+}
+
+func TestALibraryBeforeScalesOf128ElementsIsNotAskedForProductsOf8Bits(t *testing.T) {
+	require.Contains(t, childFails(t, "eights", "WEFT_FAKE_CUBLASLT_VERSION=120803"), "knows no scales of 128 elements, as versions from 12.9 on do")
+	require.Equal(t, "it was not refused\n", childFails(t, "eights", "WEFT_FAKE_CUBLASLT_VERSION=120900"))
+}
+
 // The library's kernels may read a bias as widely as its address allowed when they were chosen: the
 // address of a launch must not be worse aligned.
 func TestABiasNeedsNoMoreAlignmentThanTheSpecPromises(t *testing.T) {

@@ -148,6 +148,7 @@ func (w *walker) graphs() error {
 func (w *walker) products() error {
 	for _, s := range []cuda.ProductSpec{
 		{M: 8, N: 8, K: 8, Epilogue: cuda.ReLUAuxBias}, {M: 4, N: 4, K: 4, Batch: 2, StrideA: 16, StrideB: 16, StrideD: 16},
+		{M: 16, N: 16, K: 16, In: cuda.E4M3, TransB: true, ScaleA: 256, ScaleB: 256},
 	} {
 		p, err := w.d.(cuda.Multiplier).Product(s)
 		if err != nil {

@@ -67,6 +67,6 @@ func TestTheGPUIsHeldFromTheFirstBenchmarkToTheLast(t *testing.T) {
 	}
 	require.NoError(t, b.cases(t.Context(), []string{"copy", "product", "launch"}))
 	require.Zero(t, open)
-	require.Equal(t, 1+1+3+2, opened)
+	require.Equal(t, 1+1+4+2, opened)
 	require.NotContains(t, out.String(), `"error"`)
 }

@@ -17,9 +17,10 @@ import (
 var precisions = []struct {
 	name string
 	is   gpu.Precision
-}{{"f32", gpu.Float32}, {"tf32", gpu.TF32}, {"bf16", gpu.BF16}}
+}{{"f32", gpu.Float32}, {"tf32", gpu.TF32}, {"bf16", gpu.BF16}, {"fp8", gpu.FP8}}
 
-// product measures products of float32 in each precision, and the library's alone, of bfloat16.
+// product measures products of float32 in each precision, and the library's alone, of bfloat16 and
+// of e4m3.
 func (b *bench) product(context.Context) (err error) {
 	n := b.matrix
 	flops := 2 * float64(n) * float64(n) * float64(n)
@@ -40,13 +41,23 @@ func (b *bench) product(context.Context) (err error) {
 	if b.at == places.Interpreter { // which has no library
 		return err
 	}
-	return errors.Join(err, b.report(line{Case: "product-bf16", Mode: "tensors of bfloat16"}, func(l *line) error {
-		return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) (err error) {
-			l.MS, err = b.libraryProduct(dev, t, cuda.ProductSpec{M: n, N: n, K: n, In: cuda.BF16, Out: cuda.BF16})
-			l.TFlops = flops / l.MS / 1e9
-			return err
-		})
-	}))
+	for _, p := range []struct {
+		name, mode string
+		spec       cuda.ProductSpec
+	}{
+		{"product-bf16", "tensors of bfloat16", cuda.ProductSpec{In: cuda.BF16, Out: cuda.BF16}},
+		{"product-fp8", "tensors of e4m3", cuda.ProductSpec{In: cuda.E4M3, Out: cuda.BF16, TransB: true, ScaleA: n * n, ScaleB: n * n}},
+	} {
+		p.spec.M, p.spec.N, p.spec.K = n, n, n
+		err = errors.Join(err, b.report(line{Case: p.name, Mode: p.mode}, func(l *line) error {
+			return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) (err error) {
+				l.MS, err = b.libraryProduct(dev, t, p.spec)
+				l.TFlops = flops / l.MS / 1e9
+				return err
+			})
+		}))
+	}
+	return err
 }
 
 // libraryProduct measures a call of the driver's library.
@@ -65,7 +76,15 @@ func (b *bench) libraryProduct(dev *device.Accelerator, t *clock, s cuda.Product
 	if !ok {
 		return 0, fmt.Errorf("%v is no GPU", dev.ID())
 	}
-	all, err := noisy(dev, s.In.Size(), floats(s.M, s.K), floats(s.K, s.N), floats(s.M, s.N), floats(p.Workspace()/s.In.Size()+1))
+	const size = 2 // of what is made at once: an element, or two of 8 bits, or half a scale
+	of := func(rows, terms int) kernels.Type {
+		n := rows * terms * s.In.Size()
+		if s.In.Scaled() {
+			n += 4 * cuda.Scales(rows, terms)
+		}
+		return floats(n / size)
+	}
+	all, err := noisy(dev, size, of(s.M, s.K), of(s.N, s.K), floats(s.M*s.N*s.Out.Size()/size), floats(p.Workspace()/size+1))
 	if err != nil {
 		return 0, err
 	}

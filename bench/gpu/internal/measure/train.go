@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/gpu"
@@ -52,7 +53,8 @@ func (b *bench) small(context.Context) error {
 func (b *bench) large(context.Context) error {
 	s := b.sizes.large
 	flops := 3 * 2 * float64(s.rows) * float64(s.widths[0]) * float64(s.widths[0]) * 4
-	return b.trained(line{Case: "mlp-large"}, gpu.BF16, newLarge(s), 1, func(l *line) { l.TFlops = flops / l.MS / 1e9 })
+	more := func(l *line) { l.TFlops = flops / l.MS / 1e9 }
+	return errors.Join(b.trained(line{Case: "mlp-large"}, gpu.BF16, newLarge(s), 1, more), b.trained(line{Case: "mlp-large-fp8"}, gpu.FP8, newLarge(s), 1, more))
 }
 
 func (b *bench) gpt(context.Context) error {

@@ -55,6 +55,7 @@ func Modules() map[string][]string {
 		"attention_b64":  {"attention_b_64!", "attention_grad_q_bb_64!", "attention_grad_q_bf_64!", "attention_grad_kv_bb_64!", "attention_grad_kv_bf_64!"},
 		"attention_b128": {"attention_b_128!", "attention_grad_q_bb_128!", "attention_grad_q_bf_128!", "attention_grad_kv_bb_128!", "attention_grad_kv_bf_128!"},
 		"conv":           {"im2col", "col2im", "conv_again", "conv_grad_again"},
+		"fp8":            {"along_f!", "along_b!", "across_f!", "across_b!"},
 		"fold":           {"fold", "fold_i32!", "fold_i64!", "fold_b!"},
 		"gemm":           {"gemm_large", "gemm_small"},
 		"pool":           {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},

@@ -1,0 +1,494 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/cudatest"
+	"github.com/weft-project/weft/internal/kerneltest"
+	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/internal/testgpu"
+	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
+)
+
+// eights are the numbers of e4m3 from 0 on, by their codes.
+var eights = func() []float64 {
+	raw := make([]byte, 127)
+	for k := range raw {
+		raw[k] = byte(k)
+	}
+	return cudatest.Decode(cuda.E4M3, raw)
+}()
+
+// quantized is a block of numbers in e4m3, and its scale, by their definition.
+func quantized(v []float64) (codes []byte, scale float64) {
+	most := 0.0
+	for _, x := range v {
+		if !math.IsNaN(x) && !math.IsInf(x, 0) {
+			most = max(most, math.Abs(x))
+		}
+	}
+	if scale = 1; most > 0 {
+		for scale = math.Ldexp(1, -126); most/scale > 448; scale *= 2 {
+		}
+	}
+	for _, x := range v {
+		size, code := math.Abs(x)/scale, byte(0x7f)
+		if size <= 448 {
+			at, _ := slices.BinarySearch(eights, size) // the first that is no smaller
+			if at > 0 {
+				below, above := size-eights[at-1], eights[at]-size
+				if below < above || below == above && at%2 == 1 {
+					at--
+				}
+			}
+			code = byte(at)
+		}
+		if math.Signbit(x) {
+			code |= 0x80
+		}
+		codes = append(codes, code)
+	}
+	return codes, scale
+}
+
+// strange are numbers of all sizes, and what are none.
+func strange(r *rand.Rand, kind int) float64 {
+	x := r.NormFloat64()
+	switch kind {
+	case 1: // of many sizes
+		x = math.Ldexp(x, r.IntN(60)-30)
+	case 2: // as small as can be
+		x = math.Ldexp(float64(r.IntN(64)), -149)
+	case 3:
+		x = math.Ldexp(x, 126)
+	case 4:
+		x = 0
+	case 5: // numbers in the middle of two of e4m3, and their neighbours
+		at := r.IntN(len(eights) - 1)
+		x = (eights[at] + eights[at+1]) / 2 * (1 + float64(r.IntN(3)-1)/(1<<20))
+	case 6:
+		x = [...]float64{math.NaN(), math.Inf(1), math.Inf(-1), 448, math.Copysign(0, -1), x}[r.IntN(6)]
+	}
+	if r.IntN(2) == 0 {
+		x = -x
+	}
+	return x
+}
+
+func TestFactorsAreQuantizedBitByBitAsTheirDefinitionSays(t *testing.T) {
+	d := testgpu.Open(t, ptx.Config{Races: true})
+	s, err := d.Stream()
+	require.NoError(t, err)
+	m, err := d.Load(fp8PTX(t))
+	require.NoError(t, err)
+	seen := map[byte]bool{}
+	for n := range soak.Cases(24) {
+		r := rand.New(rand.NewPCG(8, uint64(n)))
+		rows, terms, across, brief := 16*(1+r.IntN(6)), 16*(1+r.IntN(20)), n%2 == 1, n/2%2 == 1
+		stored, ld := rows, terms+16*r.IntN(2)
+		name := "along_"
+		if across {
+			stored, ld, name = terms, rows+16*r.IntN(2), "across_"
+		}
+		v := make([]float64, stored*ld)
+		kinds := make([]int, rows*terms/16+stored*ld)
+		for k := range kinds {
+			kinds[k] = r.IntN(7)
+		}
+		at := func(row, term int) int {
+			if across {
+				return term*ld + row
+			}
+			return row*ld + term
+		}
+		for row := range rows {
+			for term := range terms {
+				x := strange(r, kinds[row*((terms+127)/128)+term/128])
+				if brief {
+					x = shortened(x, 16)
+				}
+				v[at(row, term)] = float64(float32(x))
+			}
+		}
+		elem := map[bool]cuda.Elem{false: cuda.F32, true: cuda.BF16}[brief]
+		from, to := cudatest.Encode(elem, v), quantizedBytes(rows, terms)
+		bytes := to + 4*cuda.Scales(rows, terms)
+		source, err := d.Alloc(len(from))
+		require.NoError(t, err)
+		result, err := d.Alloc(bytes)
+		require.NoError(t, err)
+		pin, err := d.Pin(max(len(from), bytes))
+		require.NoError(t, err)
+		copy(pin, from)
+		require.NoError(t, s.CopyIn(source, pin[:len(from)]))
+		f, err := m.Func(name+map[bool]string{false: "f", true: "b"}[brief], 0)
+		require.NoError(t, err)
+		var l cuda.List
+		blocks := (rows + 15) / 16
+		if across {
+			blocks = (rows + 63) / 64
+		}
+		l.Add(f, [3]uint32{uint32(blocks), uint32(1 + r.IntN((terms+127)/128)), 1}, [3]uint32{256, 1, 1}, 0)
+		l.Addr(result)
+		l.Addr(source)
+		l.Addr(result + uintptr(to))
+		l.U64(uint64(ld))
+		l.U32(uint32(rows))
+		l.U32(uint32(terms))
+		require.NoError(t, errors.Join(s.Run(&l), s.CopyOut(pin[:bytes], result), s.Sync()))
+		for row := range rows {
+			for block := 0; block < terms; block += cuda.ScaledTerms {
+				var x []float64
+				for term := block; term < min(block+cuda.ScaledTerms, terms); term++ {
+					x = append(x, v[at(row, term)])
+				}
+				codes, scale := quantized(x)
+				require.Equal(t, codes, pin[row*terms+block:][:len(x)], "row %d, terms from %d on of %v", row, block, x)
+				got := binary.LittleEndian.Uint32(pin[to+4*(block/cuda.ScaledTerms*rows+row):])
+				require.Equal(t, scale, float64(math.Float32frombits(got)), "row %d, terms from %d on of %v", row, block, x)
+				for _, c := range codes {
+					seen[c] = true
+				}
+			}
+		}
+		require.NoError(t, errors.Join(d.Unpin(pin), d.Free(source), d.Free(result)))
+	}
+	require.Len(t, seen, 256, "all codes")
+	require.NoError(t, errors.Join(s.Close(), m.Unload(), d.Close()))
+}
+
+func fp8PTX(t *testing.T) []byte {
+	for name, text := range Modules() {
+		if name == "fp8" {
+			return text
+		}
+	}
+	require.Fail(t, "there is no such module")
+	return nil
+}
+
+// eightFrom is how many multiplications are worth quantizing in these tests.
+const eightFrom = 32 * 32 * 64
+
+// quantizing makes a device that multiplies in e4m3 from eightFrom on.
+func quantizing(t testing.TB, d cuda.Driver) *device.Accelerator {
+	acc, err := Config{Precision: FP8, FP8From: eightFrom}.On(d, device.CUDA(0))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, acc.Close()) })
+	return acc
+}
+
+func hostLibrary(t *testing.T, c ptx.Config) *library {
+	return &library{Machine: ptx.New(c), t: t, ran: map[cuda.Epilogue]int{}}
+}
+
+// dequantized is a tensor whose matrices came to e4m3 and back, by blocks along their rows or, across, along
+// their columns.
+func dequantized(x kerneltest.Tensor, across bool) kerneltest.Tensor {
+	x.V = slices.Clone(x.V)
+	n := len(x.Shape)
+	rows, cols := x.Shape[n-2], x.Shape[n-1]
+	lines, length, next, step := rows, cols, cols, 1
+	if across {
+		lines, length, next, step = cols, rows, 1, cols
+	}
+	for m := 0; m < len(x.V); m += rows * cols {
+		for line := range lines {
+			for from := 0; from < length; from += cuda.ScaledTerms {
+				var block []float64
+				for k := from; k < min(from+cuda.ScaledTerms, length); k++ {
+					block = append(block, x.V[m+line*next+k*step])
+				}
+				codes, scale := quantized(block)
+				for k, v := range cudatest.Decode(cuda.E4M3, codes) {
+					x.V[m+line*next+(from+k)*step] = v * scale
+				}
+			}
+		}
+	}
+	return x
+}
+
+// fp8Ways are how often products were of e4m3, or why not.
+func fp8Ways(d device.Device) map[string]int64 {
+	ways := map[string]int64{}
+	for _, w := range backends.Ways(d) {
+		if w.Work == workFP8 {
+			ways[w.By+w.Why] += w.Times
+		}
+	}
+	return ways
+}
+
+// multiplied is what comes of an instruction once, and what it did with e4m3.
+func multiplied(t *testing.T, d device.Device, i kernels.Instr, in []kerneltest.Tensor) ([]kerneltest.Tensor, string) {
+	types := make([]kernels.Type, len(in))
+	for k := range in {
+		types[k] = in[k].Type
+	}
+	out, err := i.Infer(types)
+	require.NoError(t, err)
+	before := fp8Ways(d)
+	got, err := kerneltest.RunOn(t, d, i, out, in)
+	require.NoError(t, err)
+	for way, times := range fp8Ways(d) {
+		if times > before[way] {
+			return got, way
+		}
+	}
+	return got, ""
+}
+
+func TestProductsAreOfFactorsInE4M3FromAThresholdOnAndElseOfBFloat16(t *testing.T) {
+	d, counts := quantizing(t, hostLibrary(t, ptx.Config{})), map[string]int{}
+	pick := func(r *rand.Rand) int {
+		return [...]int{16, 32, 48, 64, 16 * (1 + r.IntN(9)), 1 + r.IntN(80)}[r.IntN(6)]
+	}
+	for n := range soak.Cases(150) {
+		r := rand.New(rand.NewPCG(8, uint64(1000+n)))
+		i, rows, cols, terms := kernels.MatMul{TransA: r.IntN(2) == 0, TransB: r.IntN(2) == 0}, pick(r), pick(r), pick(r)
+		a, b := device.Shape{rows, terms}, device.Shape{terms, cols}
+		if i.TransA {
+			a = device.Shape{terms, rows}
+		}
+		if i.TransB {
+			b = device.Shape{cols, terms}
+		}
+		tall := rows
+		switch r.IntN(4) {
+		case 0: // a batch
+			a, b = append(device.Shape{3}, a...), append(device.Shape{3}, b...)
+		case 1: // the same factor for all
+			if a = append(device.Shape{2}, a...); !i.TransA {
+				tall = 2 * rows
+			}
+		}
+		in := []kerneltest.Tensor{drawn(r, device.Float32, a...), drawn(r, device.Float32, b...)}
+		got, way := multiplied(t, d, i, in)
+		want := byLibrary
+		switch {
+		case tall*cols*terms < eightFrom:
+			want = byBFloat16 + whySmall
+		case tall%16 != 0 || cols%16 != 0 || terms%16 != 0:
+			want = byBFloat16 + whyOdd
+		}
+		require.Equal(t, want, way, "%v of %v and %v", i, a, b)
+		counts[way]++
+		factors := rounded(in, 16)
+		if want == byLibrary {
+			factors = []kerneltest.Tensor{dequantized(in[0], i.TransA), dequantized(in[1], !i.TransB)}
+		}
+		exact, err := kerneltest.Oracle(i, factors, []kernels.Type{got[0].Type})
+		require.NoError(t, err)
+		require.Negative(t, kerneltest.Differ(i, got[0], exact[0]), "%v of %v and %v", i, a, b)
+	}
+	for _, way := range []string{byLibrary, byBFloat16 + whySmall, byBFloat16 + whyOdd} {
+		require.Greater(t, counts[way], soak.Cases(60)/15, "%v", counts)
+	}
+}
+
+// square is tensors of so many rows and columns.
+func square(r *rand.Rand, n int, more ...device.Shape) []kerneltest.Tensor {
+	in := []kerneltest.Tensor{drawn(r, device.Float32, n, n), drawn(r, device.Float32, n, n)}
+	for _, s := range more {
+		in = append(in, drawn(r, device.Float32, s...))
+	}
+	return in
+}
+
+func TestWhatStandsInTheWayOfE4M3IsCountedAndBFloat16DoesAllTheSame(t *testing.T) {
+	const n = 64
+	refused := errors.New("cuBLASLt says not supported")
+	lacking := func(err error) *library {
+		l := hostLibrary(t, ptx.Config{})
+		l.lacks, l.err = func(s cuda.ProductSpec) bool { return s.In == cuda.E4M3 }, err
+		return l
+	}
+	for name, c := range map[string]struct {
+		driver cuda.Driver
+		view   *kernels.View // of the first factor
+		want   kernels.Way
+	}{
+		"nothing":         {hostLibrary(t, ptx.Config{}), nil, kernels.Way{By: byLibrary}},
+		"an A100":         {hostLibrary(t, ptx.Config{Arch: 80}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
+		"an L40":          {hostLibrary(t, ptx.Config{Arch: 89}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
+		"a B200":          {hostLibrary(t, ptx.Config{Arch: 100}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
+		"no library":      {bare{ptx.New(ptx.Config{})}, nil, kernels.Way{By: byBFloat16, Why: whyNoLibrary}},
+		"an old library":  {lacking(nil), nil, kernels.Way{By: byBFloat16, Why: whyLacks, Last: cuda.ErrNoProduct.Error()}},
+		"one that fails":  {lacking(errors.Join(cuda.ErrLaunch, refused)), nil, kernels.Way{By: byBFloat16, Why: whyFailed, Last: errors.Join(cuda.ErrLaunch, refused).Error()}},
+		"an odd distance": {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 2, 1}}, kernels.Way{By: byBFloat16, Why: whyLies}},
+		"an odd place":    {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 4, 1}, Offset: 2}, kernels.Way{By: byBFloat16, Why: whyLies}},
+		"an even place":   {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 4, 1}, Offset: 4}, kernels.Way{By: byLibrary}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, r := quantizing(t, c.driver), rand.New(rand.NewPCG(8, 3))
+			in := square(r, n)
+			var i kernels.Instr = kernels.MatMul{}
+			left := in[0]
+			if c.view != nil {
+				in[0] = drawn(r, device.Float32, n, n+5)
+				i = kernels.Viewed{Of: i, In: []*kernels.View{c.view, nil}}
+				left = drawn(r, device.Float32, n, n)
+				for k := range left.V {
+					left.V[k] = in[0].V[c.view.Offset+k/n*c.view.Strides[0]+k%n]
+				}
+			}
+			got, _ := multiplied(t, d, i, in)
+			factors := rounded([]kerneltest.Tensor{left, in[1]}, 16)
+			if c.want.By == byLibrary {
+				factors = []kerneltest.Tensor{dequantized(left, false), dequantized(in[1], true)}
+			}
+			exact, err := kerneltest.Oracle(kernels.MatMul{}, factors, []kernels.Type{got[0].Type})
+			require.NoError(t, err)
+			require.Negative(t, kerneltest.Differ(i, got[0], exact[0]))
+			c.want.Work, c.want.Times = workFP8, 1
+			require.Contains(t, backends.Ways(d), c.want)
+		})
+	}
+	d := quantizing(t, ptx.New(ptx.Config{Arch: 75}))
+	_, way := multiplied(t, d, kernels.MatMul{}, square(rand.New(rand.NewPCG(8, 3)), n))
+	require.Empty(t, way, "of no BF16 either")
+	require.Equal(t, kernels.Way{Work: workBF16, By: byFloat32, Why: whyNoCores, Times: 1}, backends.Ways(d)[0])
+}
+
+func TestAnErrorThatBFloat16WouldMeetTooIsNotPassedOver(t *testing.T) {
+	l := hostLibrary(t, ptx.Config{})
+	l.lacks, l.err = func(cuda.ProductSpec) bool { return true }, device.ErrLost
+	b, err := backends.For(quantizing(t, l))
+	require.NoError(t, err)
+	in := square(rand.New(rand.NewPCG(8, 4)), 64)
+	_, err = b.Prepare(kernels.MatMul{}, []kernels.Type{in[0].Type, in[1].Type})
+	require.ErrorIs(t, err, device.ErrLost)
+}
+
+// The estimate is of an H100. Of products of the same number of multiplications those that are long are worth less.
+func TestQuantizingIsWorthItsTimeInLargeProducts(t *testing.T) {
+	b := &backend{cfg: Config{Precision: FP8}}
+	for worth, all := range map[bool][][3]int{
+		true:  {{8192, 8192, 8192}, {8192, 4096, 4096}, {16384, 3072, 768}, {4096, 4096, 4096}},
+		false: {{1024, 1024, 1024}, {16384, 768, 768}, {16384, 768, 3072}, {64, 1024, 784}, {16, 65536, 8192}, {2048, 128, 65536}},
+	} {
+		for _, x := range all {
+			require.Equal(t, worth, b.worthQuantizing(&products{m: x[0], n: x[1], k: x[2]}), "%v", x)
+		}
+	}
+}
+
+func TestEpiloguesAreTheLibrarysInE4M3OrFollowTheProduct(t *testing.T) {
+	const n = 64
+	add, relu := kernels.Step{Op: kernels.Binary{Fn: kernels.Add}, Args: [2]int{0, 1}}, func(reg int) kernels.Step {
+		return kernels.Step{Op: kernels.Unary{Fn: kernels.Relu}, Args: [2]int{reg}}
+	}
+	plain := cuda.ProductSpec{}.Epilogue
+	for name, c := range map[string]struct {
+		steps []kernels.Step
+		bias  bool
+		brief bool // the result is bfloat16
+		lacks cuda.Epilogue
+		want  cuda.Epilogue
+	}{
+		"a bias to bfloat16":        {[]kernels.Step{add}, true, true, plain, cuda.Bias},
+		"a bias and a ReLU":         {[]kernels.Step{add, relu(2)}, true, true, plain, cuda.ReLUBias},
+		"a ReLU":                    {[]kernels.Step{relu(0)}, false, false, plain, cuda.ReLU},
+		"a bias to float32":         {[]kernels.Step{add}, true, false, plain, cuda.None},
+		"a bias that it lacks":      {[]kernels.Step{add}, true, true, cuda.Bias, cuda.None},
+		"a ReLU that it lacks":      {[]kernels.Step{relu(0)}, false, true, cuda.ReLU, cuda.None},
+		"something else":            {[]kernels.Step{{Op: kernels.Unary{Fn: kernels.Tanh}, Args: [2]int{0}}}, false, false, plain, cuda.None},
+		"both, of which none there": {[]kernels.Step{add, relu(2)}, true, true, cuda.ReLUBias, cuda.None},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := hostLibrary(t, ptx.Config{})
+			l.lacks = func(s cuda.ProductSpec) bool { return c.lacks != plain && s.Epilogue == c.lacks && s.In == cuda.E4M3 }
+			d, in := quantizing(t, l), square(rand.New(rand.NewPCG(8, 5)), n)
+			reg := 1 + len(c.steps) - 1
+			if c.bias {
+				in = append(in, rounded([]kerneltest.Tensor{drawn(rand.New(rand.NewPCG(8, 6)), device.Float32, n)}, 16)...)
+				reg++
+			}
+			i := kernels.MatMulThen{Then: kernels.Map{Shape: device.Shape{n, n}, Steps: c.steps, Outs: []kernels.Out{{Reg: reg}}}}
+			var run kernels.Instr = i
+			if c.brief {
+				run = kernels.Narrow{Of: i, Outs: []bool{true}}
+			}
+			got, way := multiplied(t, d, run, in)
+			require.Equal(t, byLibrary, way)
+			require.Equal(t, map[cuda.Epilogue]int{c.want: 1}, l.ran)
+			factors := append([]kerneltest.Tensor{dequantized(in[0], false), dequantized(in[1], true)}, in[2:]...)
+			exact, err := kerneltest.Oracle(run, factors, []kernels.Type{got[0].Type})
+			require.NoError(t, err)
+			require.Negative(t, kerneltest.Differ(run, got[0], exact[0]))
+		})
+	}
+}
+
+// A block of numbers that are none, or infinite, makes its row or column of the product no number, and nothing else.
+func TestWhatIsNotFiniteStaysInItsRowsAndColumnsInE4M3(t *testing.T) {
+	const n = 64
+	d := quantizing(t, hostLibrary(t, ptx.Config{}))
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		in := square(rand.New(rand.NewPCG(8, 7)), n)
+		whole, _ := multiplied(t, d, kernels.MatMul{}, in)
+		in[0].V[3*n+40], in[1].V[7*n+9] = bad, bad
+		got, way := multiplied(t, d, kernels.MatMul{}, in)
+		require.Equal(t, byLibrary, way)
+		for k, v := range got[0].V {
+			if k/n == 3 || k%n == 9 {
+				require.True(t, math.IsNaN(v), "%v at %d", v, k)
+			} else {
+				require.InDelta(t, whole[0].V[k], v, 1) // without it the scales may be others
+			}
+		}
+	}
+}
+
+// quantizings is how many copies in e4m3 a routine makes.
+func quantizings(r kernels.Routine) (n int) {
+	for _, l := range r.(*routine).launches {
+		switch l.Func.Name() {
+		case "along_f", "across_f", "along_b", "across_b":
+			n++
+		}
+	}
+	return n
+}
+
+// inEights makes a device that multiplies slots in e4m3.
+func inEights(t *testing.T) *device.Accelerator {
+	acc, err := Config{Precision: FP8, FP8From: 1}.On(hostLibrary(t, ptx.Config{}), device.CUDA(0))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, acc.Close()) })
+	return acc
+}
+
+func TestAFactorIsQuantizedOnceInEachDirectionUntilItIsWritten(t *testing.T) {
+	d := inEights(t)
+	for _, c := range []struct {
+		calls []kernels.Call
+		want  int
+	}{
+		{[]kernels.Call{times(2, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 0, 0)}, 2}, // along its rows, and along its columns
+		{[]kernels.Call{times(2, 0, 0, 2)}, 1},
+		{[]kernels.Call{times(2, 0, 1, 0), times(3, 0, 1, 3), times(4, 1, 0, 1)}, 4},
+		{[]kernels.Call{times(2, 0, 1, 0), times(3, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 1, 0), bend(0), times(3, 0, 1, 0)}, 3},
+		{[]kernels.Call{times(2, 0, 1, 0), bend(3), times(3, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 1, 0), straddle(0), times(3, 0, 1, 0)}, 4},
+		{[]kernels.Call{times(2, 0, 1, 0), times(0, 2, 1, 0), times(3, 0, 1, 0)}, 4},
+	} {
+		q := assembled(t, d, c.calls...)
+		require.Equal(t, c.want, quantizings(q), "%v", c.calls)
+		require.Zero(t, narrowings(q))
+	}
+}
