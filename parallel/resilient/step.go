@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 )
 
@@ -135,11 +136,11 @@ func (t *Team) attempt(c context.Context, w work) error {
 }
 
 func (t *Team) keepSum(b int, sum *device.Buffer) {
-	release(t.sums[b : b+1])
+	host.Forget(t.sums[b : b+1])
 	t.sums[b] = sum
 	t.m.Summed(b)
 	if t.last[0] != nil { // nobody needs them any more
-		release(t.last)
+		host.Forget(t.last)
 	}
 }
 
@@ -192,7 +193,7 @@ func (t *Team) broadcast(c context.Context, tr ledger.Transfer, from []*device.B
 	if t.g.Size() == 1 {
 		return mine.Retain(), t.g.Err()
 	}
-	return t.g.Broadcasted(c, l.dtype, l.bytes/l.dtype.Size(), mine, tr.Root)
+	return t.g.Broadcasted(c, l.dtype, l.Bytes/l.dtype.Size(), mine, tr.Root)
 }
 
 // spread has a sum of the step before go to those who lack it; keep says that this member does.
@@ -271,7 +272,7 @@ func (t *Team) apply() error {
 	} else if t.broken = t.make(t.m.Step(), t.sums); t.broken != nil {
 		return t.broken
 	}
-	release(t.last)
+	host.Forget(t.last)
 	t.last, t.sums = t.sums, t.last
 	t.dropStep()
 	t.m.Applied()
@@ -302,13 +303,13 @@ func (t *Team) make(step uint64, sums []*device.Buffer) error {
 
 // dropStep forgets what was made of the step under way.
 func (t *Team) dropStep() {
-	release(t.mine)
-	release(t.sums)
+	host.Forget(t.mine)
+	host.Forget(t.sums)
 	clear(t.heads.used)
 	t.heads.fixed = [headFixed]float64{}
 }
 
-func (t *Team) dropLast() { release(t.last) }
+func (t *Team) dropLast() { host.Forget(t.last) }
 
 // dropAll forgets all that is kept for others.
 func (t *Team) dropAll() {
@@ -317,6 +318,6 @@ func (t *Team) dropAll() {
 	}
 	t.dropStep()
 	t.dropLast()
-	release(t.blank)
+	host.Forget(t.blank)
 	t.keeps.only(nil)
 }
