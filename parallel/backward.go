@@ -7,10 +7,8 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/parallel/internal/losses"
 )
-
-// mostRows is how many rows a step may have on all ranks together: float32 counts them exactly.
-const mostRows = 1 << 24
 
 // Backward gives the gradients of the mean over all rows of all ranks, and over those that were
 // accumulated: the same on all ranks. loss is the mean over this rank's rows, a scalar. It may be
@@ -120,12 +118,7 @@ func (r *Replicas) dropKept() {
 }
 
 // counted says whether there can be so many rows.
-func (r *Replicas) counted(rows int) error {
-	if rows < 0 || r.keptRows+rows > mostRows/r.g.Size() {
-		return fmt.Errorf("%w: %d", ErrRows, rows)
-	}
-	return nil
-}
+func (r *Replicas) counted(rows int) error { return losses.Countable(r.keptRows, rows, r.g.Size()) }
 
 // backward runs this rank's backward, weighted, and gives each parameter's gradient to got, which
 // takes it over.
@@ -133,22 +126,13 @@ func (r *Replicas) backward(loss *autodiff.Tensor, rows int, got func(i int, gra
 	if err := r.counted(rows); err != nil || rows == 0 {
 		return err
 	}
-	if loss.Type().Shape.Elems() != 1 {
-		return fmt.Errorf("the loss %v %w", loss.Type(), autodiff.ErrNotScalar)
-	}
-	weight := autodiff.FullLike(loss, float64(rows)/r.total)
-	if err := weight.Err(); err != nil {
-		return err
-	}
-	take := func(leaf, grad *autodiff.Tensor) error {
+	return losses.Backward(loss, float64(rows)/r.total, func(leaf, grad *autodiff.Tensor) error {
 		if i, ours := r.of[leaf]; ours {
 			return got(i, grad)
 		}
 		autodiff.Release(grad)
 		return nil
-	}
-	_, err := autodiff.BackwardWith(autodiff.Options{Grads: []*autodiff.Tensor{weight}, Take: take}, loss)
-	return err
+	})
 }
 
 // weigh gives got each of the gradients of some rows, weighted, which takes it over.

@@ -6,14 +6,14 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
+	"github.com/weft-project/weft/parallel/internal/peers"
 )
 
 // bucket is gradients that travel together.
 type bucket struct {
-	dtype  device.Dtype
-	params []int
-	at     []int // where each begins, in bytes
-	bytes  int
+	dtype device.Dtype
+	host.Pack
 	header bool // it begins with what ranks tell of the step; of float32
 	alone  bool // one gradient, which is not copied
 
@@ -22,24 +22,22 @@ type bucket struct {
 	low    *factors           // alone, as two thin matrices
 }
 
-// What a header has: sums over all ranks. Behind these it has, for each parameter, how many ranks
-// used it, then as the how manieth it came on rank 0, or 0, and how many have only some rows of it.
-const (
-	headerRows   = iota // of the step
-	headerFailed        // how many ranks could not do their part
-	headerFixed
-)
-
-// telling is what a header says, read.
+// telling is what a header says, read: sums over all ranks. For each parameter it has how many
+// ranks used it, as the how manieth it came on rank 0, or 0, and how many have only some rows of it.
 type telling struct {
-	rows, failed       float64
+	rows               float64
+	failed             bool
 	used, came, sparse []float32
 }
 
+// headerLen is how many elements a header has, of so many parameters.
+func headerLen(params int) int { return peers.HeaderLen + 3*params }
+
 func read(header []float32, params int) (t telling) {
-	t.rows, t.failed = float64(header[headerRows]), float64(header[headerFailed])
+	var lists []float32
+	t.rows, t.failed, lists = peers.ReadHeader(header)
 	for i, to := range []*[]float32{&t.used, &t.came, &t.sparse} {
-		*to = header[headerFixed+i*params:][:params]
+		*to = lists[i*params:][:params]
 	}
 	return t
 }
@@ -53,23 +51,6 @@ func (t telling) rowsOnly() []bool {
 	return all
 }
 
-// padded is where the next gradient may begin.
-func padded(bytes int) int { return (bytes + 63) / 64 * 64 }
-
-// pack puts a parameter into the bucket.
-func (b *bucket) pack(i, bytes int) {
-	b.params, b.at = append(b.params, i), append(b.at, b.bytes)
-	b.bytes += padded(bytes)
-}
-
-// lead makes room for a header.
-func (b *bucket) lead(bytes int) {
-	b.header, b.bytes = true, b.bytes+padded(bytes)
-	for k := range b.at {
-		b.at[k] += padded(bytes)
-	}
-}
-
 // layout puts parameters into buckets, in their order; of some only rows travel. With a header the
 // last bucket has it, and the small gradients that travel as they are and come last. Without one
 // all travel exactly.
@@ -77,7 +58,7 @@ func (r *Replicas) layout(params []int, rowsOnly []bool, header bool) (all []buc
 	open := map[device.Dtype]*bucket{}
 	for _, i := range params {
 		t := r.params[i].Type()
-		b := bucket{dtype: t.Dtype, params: []int{i}, at: []int{0}, bytes: t.Bytes(), alone: true, sparse: rowsOnly[i]}
+		b := bucket{dtype: t.Dtype, Pack: host.Pack{Params: []int{i}, At: []int{0}, Bytes: t.Bytes()}, alone: true, sparse: rowsOnly[i]}
 		if header && !b.sparse {
 			b.low = r.lowRank(i)
 		}
@@ -90,7 +71,7 @@ func (r *Replicas) layout(params []int, rowsOnly []bool, header bool) (all []buc
 			continue
 		}
 		to := open[t.Dtype]
-		if to == nil || to.bytes+t.Bytes() > r.limit {
+		if to == nil || to.Bytes+t.Bytes() > r.limit {
 			if to != nil {
 				all = append(all, *to)
 			}
@@ -100,7 +81,7 @@ func (r *Replicas) layout(params []int, rowsOnly []bool, header bool) (all []buc
 			}
 			open[t.Dtype] = to
 		}
-		to.pack(i, t.Bytes())
+		to.Add(i, t.Bytes())
 	}
 	last := bucket{dtype: device.Float32}
 	for _, d := range []device.Dtype{device.Float64, device.Float32} {
@@ -113,7 +94,8 @@ func (r *Replicas) layout(params []int, rowsOnly []bool, header bool) (all []buc
 		}
 	}
 	if header {
-		last.lead(device.Float32.Size() * (headerFixed + 3*len(r.params)))
+		last.header = true
+		last.Lead(device.Float32.Size() * headerLen(len(r.params)))
 		all = append(all, last)
 	}
 	return all

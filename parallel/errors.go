@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/internal/peers"
 )
 
@@ -34,13 +35,11 @@ func finite(grad *autodiff.Tensor) bool {
 	if err != nil {
 		return false
 	}
-	defer b.Release() //nolint:errcheck // ours
+	defer host.Release(b)
 	raw, err := b.Host()
 	if err != nil {
 		raw = make([]byte, b.Len())
-		if b.Device().Download(raw, b, 0) != nil {
-			return false
-		}
+		err = b.Device().Download(raw, b, 0)
 	}
-	return peers.Finite(raw[:b.Len()], grad.Dtype())
+	return err == nil && peers.Finite(raw, grad.Dtype())
 }

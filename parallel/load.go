@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/names"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // load is a bucket in one step. What a rank brings is given back as soon as its sum is there.
@@ -24,8 +25,8 @@ type load struct {
 }
 
 func newLoad(b *bucket, all []string) *load {
-	l := &load{bucket: b, missing: len(b.params), ready: make(chan struct{})}
-	for _, i := range b.params {
+	l := &load{bucket: b, missing: len(b.Params), ready: make(chan struct{})}
+	for _, i := range b.Params {
 		l.names = append(l.names, all[i])
 	}
 	return l
@@ -36,11 +37,7 @@ func (l *load) prepare() (err error) {
 	if l.in != nil || l.sparse {
 		return nil
 	}
-	if l.in, err = device.Host().Alloc(l.bytes); err != nil {
-		return err
-	}
-	mem, err := l.in.Host()
-	clear(mem)
+	l.in, _, err = host.Zeros(l.Bytes)
 	return err
 }
 
@@ -66,20 +63,15 @@ func (l *load) keep(k int, grad *autodiff.Tensor) (err error) {
 		l.rows, err = rowsOf(grad)
 		return err
 	}
-	b, err := grad.Acquire()
-	if err != nil {
-		return err
-	}
 	if l.alone {
-		l.in = b
-		return nil
-	}
-	defer b.Release() //nolint:errcheck // ours
-	mem, err := l.memory()
-	if err != nil {
+		l.in, err = grad.Acquire()
 		return err
 	}
-	return b.Device().Download(mem[l.at[k]:l.at[k]+b.Len()], b, 0)
+	mem, err := l.memory()
+	if err == nil {
+		_, err = host.Read(mem[l.At[k]:], grad)
+	}
+	return err
 }
 
 // exchange makes the sums of what all ranks bring. All call it, whatever happened. Where one has
@@ -132,7 +124,7 @@ func (l *load) fewer(c context.Context, g *collective.Group) (*device.Buffer, er
 		err = l.narrow.AllReduce(c, g, device.As[float32](mem), collective.Sum)
 	}
 	if err != nil {
-		_ = own.Release() // ours
+		host.Release(own)
 		return nil, err
 	}
 	return own, nil
@@ -143,47 +135,25 @@ func owned(b *device.Buffer) (*device.Buffer, error) {
 	if _, err := b.Host(); err == nil && b.Exclusive() {
 		return b.Retain(), nil
 	}
-	own, err := device.Host().Alloc(b.Len())
-	if err != nil {
-		return nil, err
-	}
-	if err := device.Copy(own, b); err != nil {
-		_ = own.Release() // ours
-		return nil, err
-	}
-	return own, nil
+	return host.Copy(b)
 }
 
-// total is the sum of the k-th gradient, of so many bytes.
-func (l *load) total(k, bytes int) (*device.Buffer, error) {
+// total is the sum of the k-th gradient, of so many bytes: on a device, if it was packed.
+func (l *load) total(k, bytes int, on device.Device) (*device.Buffer, error) {
 	if l.alone {
 		return l.out.Retain(), nil
 	}
-	mem, err := l.out.Host()
-	if err != nil {
-		return nil, err
-	}
-	whole := l.out.Retain()
-	return device.Foreign(mem[l.at[k]:l.at[k]+bytes], nil, func() { _ = whole.Release() }), nil // ours
+	return host.Part(on, l.out, l.At[k], bytes)
 }
 
 // giveIn gives back what this rank has brought.
 func (l *load) giveIn() {
-	dropAll(l.in, l.rows.ids, l.rows.values)
+	host.Release(l.in, l.rows.ids, l.rows.values)
 	l.in, l.rows = nil, rowSet{}
 }
 
 func (l *load) letGo() {
 	l.giveIn()
-	dropAll(l.out, l.sum.ids, l.sum.values)
+	host.Release(l.out, l.sum.ids, l.sum.values)
 	l.out, l.sum = nil, rowSet{}
-}
-
-// dropAll gives back a reference to each, but for nil ones.
-func dropAll(bufs ...*device.Buffer) {
-	for _, b := range bufs {
-		if b != nil {
-			_ = b.Release() // ours
-		}
-	}
 }

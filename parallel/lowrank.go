@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/vec"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // LowRank has gradients of large matrices travel as the product of two thin ones, P·Qᵀ: PowerSGD
@@ -83,7 +84,7 @@ func (l *load) lowRank(c context.Context, g *collective.Group) (*device.Buffer, 
 		err = f.exchange(x, func(v []float32) error { return collective.AllReduce(c, g, v, collective.Sum) }, func(why error) { g.Abandon(c, why) })
 	}
 	if err != nil {
-		_ = own.Release() // ours
+		host.Release(own)
 		return nil, err
 	}
 	return own, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/parallel/internal/losses"
 )
 
 // BackwardPass is [Replicas.Backward] through operations of a group that the forward called in the
@@ -67,8 +68,8 @@ func (r *Replicas) root(c context.Context, loss *autodiff.Tensor, rows int) (*au
 	if rows == 0 {
 		return autodiff.Sum(autodiff.New([]float32{0}).RequireGrad()), nil
 	}
-	if loss.Type().Shape.Elems() != 1 {
-		return nil, fmt.Errorf("the loss %v %w", loss.Type(), autodiff.ErrNotScalar)
+	if err := losses.Scalar(loss); err != nil {
+		return nil, err
 	}
 	root := autodiff.Scale(loss, float64(rows)/r.total)
 	return root, root.Err()

@@ -10,6 +10,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
+	"github.com/weft-project/weft/parallel/internal/losses"
 	"github.com/weft-project/weft/parallel/internal/peers"
 )
 
@@ -18,7 +20,7 @@ var (
 	// ErrParameters: parameters are not the same on all ranks, or are no parameters.
 	ErrParameters = peers.ErrParameters
 	// ErrRows: a number of rows that cannot be, or no rows on any rank.
-	ErrRows = errors.New("bad number of rows")
+	ErrRows = losses.ErrRows
 	// ErrConfig: a Config that cannot be.
 	ErrConfig = errors.New("bad configuration")
 	// ErrFailed: a rank could not do its part; see [FailureError].
@@ -172,9 +174,7 @@ func (r *Replicas) spread(c context.Context) error {
 			errs = append(errs, err)
 		}
 		all, err := r.g.Broadcasted(c, t.Dtype, t.Shape.Elems(), mine, 0)
-		if mine != nil {
-			_ = mine.Release() // ours
-		}
+		host.Release(mine)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // rowSet is some rows of a gradient, on the host: ids, of int64, ascend, each once. Both are nil
@@ -58,7 +59,7 @@ func copied(ids []byte, values *device.Buffer) (s rowSet, err error) {
 	}
 	err = errors.Join(device.Host().Upload(s.ids, 0, ids), device.Copy(s.values, values))
 	if err != nil {
-		dropAll(s.ids, s.values)
+		host.Release(s.ids, s.values)
 		return rowSet{}, err
 	}
 	return s, nil
@@ -69,7 +70,7 @@ func roomFor(ids, values int) (s rowSet, err error) {
 		return rowSet{}, err
 	}
 	if s.values, err = device.Host().Alloc(values); err != nil {
-		dropAll(s.ids)
+		host.Release(s.ids)
 		return rowSet{}, err
 	}
 	return s, nil
@@ -80,7 +81,7 @@ func roomFor(ids, values int) (s rowSet, err error) {
 func (s rowSet) summed(c context.Context, g *collective.Group, d device.Dtype, why error) (rowSet, error) {
 	if s.ids == nil && why == nil {
 		if s, why = roomFor(0, 0); why == nil {
-			defer dropAll(s.ids, s.values)
+			defer host.Release(s.ids, s.values)
 		}
 	}
 	if why != nil {
@@ -89,13 +90,13 @@ func (s rowSet) summed(c context.Context, g *collective.Group, d device.Dtype, w
 		return rowSet{}, why
 	}
 	ids, err := g.AllGathered(c, device.Int64, s.ids)
-	defer func() { dropAll(ids...) }()
+	defer func() { host.Release(ids...) }()
 	if err != nil {
 		g.Abandon(c, err)
 		return rowSet{}, err
 	}
 	values, err := g.AllGathered(c, d, s.values)
-	defer func() { dropAll(values...) }()
+	defer func() { host.Release(values...) }()
 	if err != nil {
 		return rowSet{}, err
 	}
@@ -128,7 +129,7 @@ func merged[E float32 | float64](ids, values []*device.Buffer) (sum rowSet, err 
 		err = device.Host().Upload(sum.ids, 0, device.Bytes(all))
 	}
 	if err != nil {
-		dropAll(sum.ids, sum.values)
+		host.Release(sum.ids, sum.values)
 		return rowSet{}, err
 	}
 	clear(to)

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/internal/peers"
 	"github.com/weft-project/weft/transport"
 )
@@ -46,7 +47,7 @@ func newStep(r *Replicas) *step {
 func (s *step) addLoads(buckets []bucket) {
 	for b := range buckets {
 		l := newLoad(&buckets[b], s.names)
-		for k, i := range l.params {
+		for k, i := range l.Params {
 			s.spots[i] = spot{l, k}
 		}
 		s.loads = append(s.loads, l)
@@ -170,12 +171,7 @@ func (s *step) tell(l *load, rows int, failed error) error {
 	if err != nil {
 		return err
 	}
-	header := device.As[float32](mem)
-	header[headerRows] = float32(rows)
-	if failed != nil {
-		header[headerRows], header[headerFailed] = 0, 1
-	}
-	copy(header[headerFixed:], slices.Concat(s.used, s.came, s.some))
+	copy(device.As[float32](mem), peers.Header(rows, failed, s.used, s.came, s.some))
 	return nil
 }
 
@@ -193,7 +189,7 @@ func (s *step) collect(c context.Context, failed error, owner *autodiff.Arena) (
 	told := read(device.As[float32](mem), len(s.params))
 	now := order(told.used, told.came)
 	switch {
-	case told.failed > 0:
+	case told.failed:
 		return nil, s.whoFailed(c, failed)
 	case told.rows == 0:
 		return nil, fmt.Errorf("%w: no rank has any", ErrRows)
@@ -231,7 +227,7 @@ const mostTogether = 4
 func (s *step) room(loads []*load) int {
 	room := 2 * s.limit
 	for _, l := range loads {
-		room = max(room, l.bytes)
+		room = max(room, l.Bytes)
 	}
 	for _, m := range s.g.Members() {
 		if m.Rank != s.g.Rank() && m.Lane != transport.LaneLocal {
@@ -251,7 +247,7 @@ func (s *step) travel(c context.Context, loads []*load) {
 	count, bytes := 0, 0
 	for k, l := range loads {
 		<-l.ready
-		for count > 0 && (count == mostTogether || bytes+l.bytes > room) {
+		for count > 0 && (count == mostTogether || bytes+l.Bytes > room) {
 			bytes -= <-ended
 			count--
 		}
@@ -260,10 +256,10 @@ func (s *step) travel(c context.Context, loads []*load) {
 			l.exchange(own, s.g)
 			return
 		}
-		bytes += l.bytes
+		bytes += l.Bytes
 		go func() {
 			l.exchange(own, s.g)
-			ended <- l.bytes
+			ended <- l.Bytes
 		}()
 	}
 	for range count {
@@ -277,7 +273,7 @@ func (s *step) follow(c context.Context, now []int, rowsOnly []bool) (err error)
 	first := len(s.loads)
 	s.addLoads(s.layout(more, rowsOnly, false))
 	for _, l := range s.loads[first:] {
-		for k, i := range l.params {
+		for k, i := range l.Params {
 			if s.own[i] != nil {
 				l.bring(k, s.own[i])
 				s.own[i] = nil
@@ -297,9 +293,6 @@ func (s *step) gradients(params []int, factor float64, owner *autodiff.Arena) (m
 	grads := map[*autodiff.Tensor]*autodiff.Tensor{}
 	for _, i := range params {
 		grad, err := s.gradient(i, factor, owner)
-		if err == nil {
-			err = grad.Err()
-		}
 		if err != nil {
 			return nil, fmt.Errorf("the sum of gradients of %s: %w", s.names[i], err)
 		}
@@ -310,23 +303,16 @@ func (s *step) gradients(params []int, factor float64, owner *autodiff.Arena) (m
 
 // gradient is the sum of a parameter's gradients, times a factor.
 func (s *step) gradient(i int, factor float64, owner *autodiff.Arena) (*autodiff.Tensor, error) {
-	at, t := s.spots[i], s.params[i].Type()
+	at, p := s.spots[i], s.params[i]
 	if at.load.sparse {
-		return at.load.sum.tensor(s.params[i], s.devices[i], factor, owner), nil
+		grad := at.load.sum.tensor(p, s.devices[i], factor, owner)
+		return grad, grad.Err()
 	}
-	b, err := at.load.total(at.k, t.Bytes())
+	b, err := at.load.total(at.k, p.Type().Bytes(), s.devices[i])
 	if err != nil {
 		return nil, err
 	}
-	elsewhere := b.Device() != s.devices[i]
-	grad := autodiff.Wrap(t, b, owner)
-	if elsewhere {
-		grad = autodiff.To(grad, s.devices[i])
-	}
-	if factor != 1 {
-		grad = autodiff.Scale(grad, factor)
-	}
-	return grad, nil
+	return host.Gradient(p, b, s.devices[i], factor, owner)
 }
 
 func (s *step) letGo() {

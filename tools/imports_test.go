@@ -41,7 +41,7 @@ func TestImportRulesAreTheTableOfTheDesign(t *testing.T) {
 func TestTheWallsInsideRoomsAreTheTablesOfTheDesign(t *testing.T) {
 	dir := stubModule(t)
 	var want []string
-	for _, room := range []string{"transport", "store", "rpc", "collective", "cmd/weft"} {
+	for _, room := range []string{"transport", "store", "rpc", "collective", "parallel", "cmd/weft"} {
 		want = append(want, plantWalls(t, dir, room)...)
 	}
 	compare(t, want, depguard(t, dir))

@@ -7,15 +7,15 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/vec"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // bucket is gradients of one dtype that travel together. Behind them stands how many members have
 // failed to bring theirs. The last bucket of a team is the header, which has a count of its own.
 type bucket struct {
-	dtype  device.Dtype
-	params []int
-	at     []int // where each begins, in bytes
-	bytes  int
+	dtype device.Dtype
+	host.Pack
 }
 
 // What the header has: sums over all members, as float64. Behind these it has for each parameter
@@ -46,12 +46,11 @@ func (t *Team) lay() {
 		if b == nil {
 			b = &bucket{dtype: typ.Dtype}
 			open[typ.Dtype] = b
-		} else if b.bytes+typ.Bytes() > t.cfg.Bucket {
+		} else if b.Bytes+typ.Bytes() > t.cfg.Bucket {
 			t.layout = append(t.layout, *b)
 			*b = bucket{dtype: typ.Dtype}
 		}
-		b.params, b.at = append(b.params, i), append(b.at, b.bytes)
-		b.bytes += (typ.Bytes() + 63) / 64 * 64
+		b.Add(i, typ.Bytes())
 	}
 	for _, d := range []device.Dtype{device.Float64, device.Float32} {
 		if b := open[d]; b != nil {
@@ -59,9 +58,9 @@ func (t *Team) lay() {
 		}
 	}
 	for b := range t.layout {
-		t.layout[b].bytes += t.layout[b].dtype.Size()
+		t.layout[b].Bytes += t.layout[b].dtype.Size()
 	}
-	t.layout = append(t.layout, bucket{dtype: device.Float64, bytes: device.Float64.Size() * (headFixed + len(t.params))})
+	t.layout = append(t.layout, bucket{dtype: device.Float64, Pack: host.Pack{Bytes: device.Float64.Size() * (headFixed + len(t.params))}})
 	for _, bufs := range []*[]*device.Buffer{&t.blank, &t.mine, &t.sums, &t.last} {
 		*bufs = make([]*device.Buffer, len(t.layout))
 	}
@@ -75,7 +74,7 @@ func (t *Team) contribution(b int, failed bool) (*device.Buffer, error) {
 		return t.headed(failed)
 	}
 	if failed {
-		buf, mem, err := zeros(t.layout[b].bytes)
+		buf, mem, err := host.Zeros(t.layout[b].Bytes)
 		if err == nil {
 			setMark(t.layout[b].dtype, mem)
 		}
@@ -85,7 +84,7 @@ func (t *Team) contribution(b int, failed bool) (*device.Buffer, error) {
 		return t.mine[b].Retain(), nil
 	}
 	if t.blank[b] == nil { // nobody writes there, so that it serves for all steps
-		buf, _, err := zeros(t.layout[b].bytes)
+		buf, _, err := host.Zeros(t.layout[b].Bytes)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +122,7 @@ func (t *Team) marked(b int, sum *device.Buffer) (bool, error) {
 
 // headed is the header as it is now.
 func (t *Team) headed(failed bool) (*device.Buffer, error) {
-	buf, mem, err := zeros(t.layout[len(t.layout)-1].bytes)
+	buf, mem, err := host.Zeros(t.layout[len(t.layout)-1].Bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -143,72 +142,58 @@ func (t *Team) headed(failed bool) (*device.Buffer, error) {
 	return buf, nil
 }
 
-func zeros(bytes int) (*device.Buffer, []byte, error) {
-	buf, err := device.Host().Alloc(bytes)
-	if err != nil {
-		return nil, nil, err
-	}
-	mem, err := buf.Host()
-	if err != nil {
-		_ = buf.Release() // ours
-		return nil, nil, err
-	}
-	clear(mem)
-	return buf, mem, nil
-}
-
 // adding is a computation of some rows, whose gradients are added to the contributions.
 type adding struct {
 	t       *Team
 	into    []*device.Buffer // by bucket: what was there before, and this
 	before  []*device.Buffer // by bucket: what was there before; nil: nothing, or it is still there
 	handed  []bool
-	used    []float64   // by parameter
-	where   []place     // by parameter
+	used    []float64 // by parameter
+	where   map[*autodiff.Tensor]place
 	missing []int       // by bucket: gradients that have not come
 	full    func(b int) // is told of each bucket that nothing more comes to
 }
 
-type place struct{ bucket, k int }
+// place is where the gradient of a parameter goes: as the k-th of a bucket.
+type place struct{ param, bucket, k int }
 
 func (t *Team) adding(full func(b int)) *adding {
 	n := len(t.layout)
 	a := &adding{
 		t: t, into: make([]*device.Buffer, n), before: make([]*device.Buffer, n), handed: make([]bool, n), missing: make([]int, n),
-		used: make([]float64, len(t.params)), where: make([]place, len(t.params)), full: full,
+		used: make([]float64, len(t.params)), where: map[*autodiff.Tensor]place{}, full: full,
 	}
 	for b, l := range t.layout {
-		a.missing[b] = len(l.params)
-		for k, i := range l.params {
-			a.where[i] = place{b, k}
+		a.missing[b] = len(l.Params)
+		for k, i := range l.Params {
+			a.where[t.params[i]] = place{i, b, k}
 		}
 	}
 	return a
 }
 
-// addGradient adds the gradient of a parameter.
-func (a *adding) addGradient(i int, grad *autodiff.Tensor) error {
-	at := a.where[i]
+// add adds the gradient of a parameter, which it takes over, and drops that of another leaf.
+func (a *adding) add(leaf, grad *autodiff.Tensor) error {
+	defer autodiff.Release(grad)
+	at, ours := a.where[leaf]
+	if !ours {
+		return nil
+	}
 	mem, err := a.memory(at.bucket)
 	if err != nil {
 		return err
 	}
 	l := a.t.layout[at.bucket]
-	from, err := grad.Acquire()
-	if err != nil {
-		return err
-	}
-	defer from.Release() //nolint:errcheck // ours
-	mem = mem[l.at[at.k] : l.at[at.k]+from.Len()]
+	mem = mem[l.At[at.k]:]
 	if a.t.mine[at.bucket] == nil {
-		err = from.Device().Download(mem, from, 0)
+		_, err = host.Read(mem, grad)
 	} else {
-		err = a.plus(l.dtype, mem, from)
+		err = a.plus(l.dtype, mem, grad)
 	}
 	if err != nil {
 		return err
 	}
-	a.used[i] = 1
+	a.used[at.param] = 1
 	if a.missing[at.bucket]--; a.missing[at.bucket] == 0 {
 		a.hand(at.bucket)
 	}
@@ -221,7 +206,7 @@ func (a *adding) memory(b int) ([]byte, error) {
 	if a.into[b] != nil {
 		return a.into[b].Host()
 	}
-	buf, mem, err := zeros(a.t.layout[b].bytes)
+	buf, mem, err := host.Zeros(a.t.layout[b].Bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -232,26 +217,23 @@ func (a *adding) memory(b int) ([]byte, error) {
 	return mem, err
 }
 
-func (a *adding) plus(d device.Dtype, to []byte, from *device.Buffer) error {
-	more := make([]byte, from.Len())
-	if err := from.Device().Download(more, from, 0); err != nil {
+func (a *adding) plus(d device.Dtype, to []byte, grad *autodiff.Tensor) error {
+	more, err := host.Read(make([]byte, grad.Type().Bytes()), grad)
+	if err != nil {
 		return err
 	}
+	to = to[:len(more)]
 	switch d {
 	case device.Float32:
-		accumulate(device.As[float32](to), device.As[float32](more))
+		sum := device.As[float32](to)
+		vec.Best[float32]().Add(sum, sum, device.As[float32](more))
 	case device.Float64:
-		accumulate(device.As[float64](to), device.As[float64](more))
+		sum := device.As[float64](to)
+		vec.Best[float64]().Add(sum, sum, device.As[float64](more))
 	default:
 		return fmt.Errorf("%w: gradients of %v", errors.ErrUnsupported, d)
 	}
 	return nil
-}
-
-func accumulate[T float32 | float64](to, more []T) {
-	for i, v := range more {
-		to[i] += v
-	}
 }
 
 // hand makes a bucket's memory the member's contribution.
@@ -281,8 +263,8 @@ func (a *adding) settle(whole bool) {
 			a.t.mine[b], a.before[b] = a.before[b], a.t.mine[b]
 		}
 	}
-	release(a.before)
-	release(a.into)
+	host.Release(a.before...)
+	host.Release(a.into...)
 }
 
 func retained(b *device.Buffer) *device.Buffer {
@@ -300,24 +282,18 @@ func (t *Team) gradients(sums []*device.Buffer, owner *autodiff.Arena) (map[*aut
 	}
 	grads := map[*autodiff.Tensor]*autodiff.Tensor{}
 	for b, l := range t.layout {
-		for k, i := range l.params {
+		for k, i := range l.Params {
 			if head[headFixed+i] == 0 {
 				continue
 			}
-			mem, err := sums[b].Host()
+			p := t.params[i]
+			value, err := host.Part(t.devices[i], sums[b], l.At[k], p.Type().Bytes())
 			if err != nil {
 				return nil, err
 			}
-			typ, whole := t.params[i].Type(), sums[b].Retain()
-			part := device.Foreign(mem[l.at[k]:l.at[k]+typ.Bytes()], nil, func() { _ = whole.Release() }) // ours
-			grad := autodiff.Wrap(typ, part, owner)
-			if t.devices[i] != device.Host() {
-				grad = autodiff.To(grad, t.devices[i])
-			}
-			if err := grad.Err(); err != nil {
+			if grads[p], err = host.Gradient(p, value, t.devices[i], 1, owner); err != nil {
 				return nil, err
 			}
-			grads[t.params[i]] = grad
 		}
 	}
 	return grads, nil
@@ -330,14 +306,4 @@ func heading(sums []*device.Buffer) ([]float64, error) {
 		return nil, err
 	}
 	return device.As[float64](mem), nil
-}
-
-// release gives back a reference to each buffer, but for nil ones, and forgets it.
-func release(bufs []*device.Buffer) {
-	for i, b := range bufs {
-		if b != nil {
-			_ = b.Release() // ours
-		}
-		bufs[i] = nil
-	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // catching is a member that gets the state while it keeps the sums of all steps. A goroutine of its
@@ -122,7 +123,7 @@ func (t *Team) catchUp(c context.Context, k *catching, m *mail) error {
 		}
 		began := time.Now()
 		err := t.make(step, sums)
-		release(sums)
+		host.Release(sums...)
 		step++
 		if err != nil {
 			return err
@@ -149,7 +150,7 @@ func (t *Team) stopCatching() {
 	k.stop()
 	<-k.done
 	for _, sums := range k.queue {
-		release(sums)
+		host.Release(sums...)
 	}
 	t.catching = nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/parallel/internal/losses"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 )
 
@@ -24,7 +25,7 @@ func (t *Team) compute(c context.Context, w work, spans []ledger.Span, full func
 	}
 	a := t.adding(full)
 	weight := float64(n) / float64(w.rows.Batch)
-	value, err := backward(c, w.loss, mine, weight, t.params, a.addGradient)
+	value, err := backward(c, w.loss, mine, weight, a.add)
 	if err != nil {
 		return a, err
 	}
@@ -39,10 +40,8 @@ func (t *Team) compute(c context.Context, w work, spans []ledger.Span, full func
 	return a, nil
 }
 
-// backward gives the gradient of each parameter to got, and the loss of the rows.
-func backward(c context.Context, fn Loss, rows []int, weight float64, params []*autodiff.Tensor,
-	got func(i int, grad *autodiff.Tensor) error,
-) (float64, error) {
+// backward gives the loss of the rows, and the gradient of each leaf to take, which takes it over.
+func backward(c context.Context, fn Loss, rows []int, weight float64, take func(leaf, grad *autodiff.Tensor) error) (float64, error) {
 	loss, err := fn(c, rows)
 	if err != nil {
 		return 0, err
@@ -54,19 +53,7 @@ func backward(c context.Context, fn Loss, rows []int, weight float64, params []*
 	if err != nil {
 		return 0, err
 	}
-	by := autodiff.FullLike(loss, weight)
-	for i, p := range params {
-		remove, err := p.OnAccumulated(func(_, grad *autodiff.Tensor) error { return got(i, grad) })
-		if err != nil {
-			return 0, err
-		}
-		defer remove()
-	}
-	grads, err := autodiff.BackwardWith(autodiff.Options{Grads: []*autodiff.Tensor{by}}, loss)
-	if err == nil {
-		grads.Free() // whoever wants one has copied it
-	}
-	return value, err
+	return value, losses.Backward(loss, weight, take)
 }
 
 // rowsDigest is a sum over rows that tells batches apart. It is exact in float64.

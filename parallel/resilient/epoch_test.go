@@ -19,6 +19,7 @@ import (
 	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 	"github.com/weft-project/weft/rpc"
 )
@@ -111,7 +112,7 @@ func (p *pupil) partly(c context.Context, keep int, loss Loss) error {
 	}
 	x := p.newExchange()
 	err := x.run(c, work{p.Next(), few, loss})
-	release(x.sums[keep:])
+	host.Forget(x.sums[keep:])
 	p.plan = nil
 	return errors.Join(p.failed, err, x.keep())
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 )
 
@@ -105,7 +106,7 @@ func (t *Team) broadcast(c context.Context, tr ledger.Transfer, from []*device.B
 	if t.g.Size() == 1 {
 		return mine.Retain(), t.g.Err()
 	}
-	return t.g.Broadcasted(c, l.dtype, l.bytes/l.dtype.Size(), mine, tr.Root)
+	return t.g.Broadcasted(c, l.dtype, l.Bytes/l.dtype.Size(), mine, tr.Root)
 }
 
 // spread has a sum of the step before go to those who lack it; keep says that this member does.
@@ -122,10 +123,10 @@ func (t *Team) spread(c context.Context, tr ledger.Transfer, from []*device.Buff
 }
 
 func (t *Team) keepSum(b int, sum *device.Buffer) {
-	release(t.sums[b : b+1])
+	host.Forget(t.sums[b : b+1])
 	t.sums[b] = sum
 	t.m.Summed(b)
 	if t.last[0] != nil { // nobody needs them any more
-		release(t.last)
+		host.Forget(t.last)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/transport"
 )
@@ -223,7 +224,7 @@ func (m *mail) lookUp(l *letter) (*device.Buffer, error) {
 
 // carry puts bytes into a buffer that goes with the letter: they may be more than a header holds.
 func (l *letter) carry(b []byte) (*device.Buffer, error) {
-	buf, mem, err := zeros((len(b) + 3) / 4 * 4)
+	buf, mem, err := host.Zeros((len(b) + 3) / 4 * 4)
 	if err == nil {
 		l.Bytes = copy(mem, b)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // Loss is the mean loss over some rows of the data, a scalar. A team calls it with this member's
@@ -182,7 +183,7 @@ func (t *Team) apply() error {
 	} else if t.broken = t.make(t.m.Step(), t.sums); t.broken != nil {
 		return t.broken
 	}
-	release(t.last)
+	host.Forget(t.last)
 	t.last, t.sums = t.sums, t.last
 	t.dropStep()
 	t.m.Applied()
@@ -213,13 +214,13 @@ func (t *Team) make(step uint64, sums []*device.Buffer) error {
 
 // dropStep forgets what was made of the step under way.
 func (t *Team) dropStep() {
-	release(t.mine)
-	release(t.sums)
+	host.Forget(t.mine)
+	host.Forget(t.sums)
 	clear(t.heads.used)
 	t.heads.fixed, t.failed = [headFixed]float64{}, nil
 }
 
-func (t *Team) dropLast() { release(t.last) }
+func (t *Team) dropLast() { host.Forget(t.last) }
 
 // dropAll forgets all that is kept for others.
 func (t *Team) dropAll() {
@@ -228,6 +229,6 @@ func (t *Team) dropAll() {
 	}
 	t.dropStep()
 	t.dropLast()
-	release(t.blank)
+	host.Forget(t.blank)
 	t.keeps.only(nil)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 	"github.com/weft-project/weft/rpc"
 )
@@ -169,7 +170,7 @@ func (t *Team) undertake(c context.Context, p ledger.Plan, all []word) error {
 	switch {
 	case p.Roles[rank] == ledger.Ready:
 		t.stopCatching()
-		release(t.blank)
+		host.Forget(t.blank)
 		if wanted[p.Step] {
 			t.keeps.snap(p.Step, t.state)
 		}

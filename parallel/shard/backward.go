@@ -9,11 +9,10 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/internal/host"
+	"github.com/weft-project/weft/parallel/internal/losses"
 	"github.com/weft-project/weft/parallel/internal/peers"
 )
-
-// mostRows is how many rows a step may have on all ranks together: float32 counts them exactly.
-const mostRows = 1 << 24
 
 // Gradients are those of a rank's shards, by shard.
 type Gradients = map[*autodiff.Tensor]*autodiff.Tensor
@@ -26,15 +25,10 @@ type Gradients = map[*autodiff.Tensor]*autodiff.Tensor
 // does not go back through calls. Where it fails it fails on all ranks.
 func (s *Shards) Backward(c context.Context, loss *autodiff.Tensor, rows int) (Gradients, error) {
 	return s.backward(c, rows, loss.Owner(), func(weight float64) error {
-		if loss.Type().Shape.Elems() != 1 {
-			return fmt.Errorf("the loss %v %w", loss.Type(), autodiff.ErrNotScalar)
-		}
-		first := autodiff.FullLike(loss, weight)
-		grads, err := autodiff.BackwardWith(autodiff.Options{Grads: []*autodiff.Tensor{first}}, loss)
-		if err == nil {
-			grads.Free() // of leaves that are not spread
-		}
-		return err
+		return losses.Backward(loss, weight, func(_, grad *autodiff.Tensor) error {
+			autodiff.Release(grad) // of a leaf that is not spread
+			return nil
+		})
 	})
 }
 
@@ -63,9 +57,7 @@ type load struct {
 
 func (s *Shards) backward(c context.Context, rows int, owner *autodiff.Arena, run func(weight float64) error) (Gradients, error) {
 	b, failed := s.startBackward(c)
-	if rows < 0 || rows > mostRows/s.ranks() {
-		failed = cmp.Or(failed, fmt.Errorf("%w: %d", parallel.ErrRows, rows))
-	}
+	failed = cmp.Or(failed, losses.Countable(0, rows, s.ranks()))
 	if run == nil {
 		failed = cmp.Or(failed, fmt.Errorf("%w: the backward is nil", autodiff.ErrFunction))
 	}
@@ -133,9 +125,9 @@ func (s *Shards) takeGradients(l *layer, grads []*autodiff.Tensor) error {
 func (s *Shards) packed(l *layer, grads []*autodiff.Tensor) (flats []*device.Buffer, err error) {
 	for _, f := range l.flats {
 		all, _ := f.bytes()
-		b, mem, err := room(all)
+		b, mem, err := host.Zeros(all)
 		if err != nil {
-			dropAll(flats)
+			host.Release(flats...)
 			return nil, err
 		}
 		flats = append(flats, b)
@@ -143,17 +135,13 @@ func (s *Shards) packed(l *layer, grads []*autodiff.Tensor) (flats []*device.Buf
 			if grads == nil || grads[i-l.first] == nil {
 				continue
 			}
-			off, n := f.spot(j)
-			g, err := grads[i-l.first].Acquire()
-			if err == nil {
-				err = g.Device().Download(mem[off:off+n], g, 0)
-				_ = g.Release() // ours
-			}
-			if err == nil && s.check && !peers.Finite(mem[off:off+n], f.dtype) {
+			off, _ := f.spot(j)
+			value, err := host.Read(mem[off:], grads[i-l.first])
+			if err == nil && s.check && !peers.Finite(value, f.dtype) {
 				err = peers.NotFinite(s.g, s.names[i])
 			}
 			if err != nil {
-				dropAll(flats)
+				host.Release(flats...)
 				return nil, err
 			}
 		}
@@ -168,7 +156,7 @@ func (s *Shards) reduce(b *backward, l *layer, flats []*device.Buffer) {
 	b.loads[l.number] = sum
 	go func() {
 		defer close(sum.done)
-		defer dropAll(flats)
+		defer host.Release(flats...)
 		for k, f := range l.flats {
 			var in *device.Buffer
 			if flats != nil {
@@ -190,9 +178,7 @@ func (s *Shards) shareOf(c context.Context, f *flat, in *device.Buffer) (share *
 	if s.across == nil || s.across.Size() == 1 {
 		return share, err
 	}
-	if share != nil {
-		defer share.Release() //nolint:errcheck // ours
-	}
+	defer host.Release(share)
 	all, failed := s.across.AllReduced(c, collective.Sum, f.dtype, share)
 	return all, cmp.Or(err, failed)
 }
@@ -242,18 +228,15 @@ func (s *Shards) retire(b *backward) error {
 // tell sums up what ranks tell of the step: their rows, whether one has failed, and which
 // parameters were used, which b.used has then.
 func (s *Shards) tell(b *backward, rows int, failed error) (total float64, someFailed bool, err error) {
-	header := append([]float32{float32(rows), 0}, b.used...)
-	if failed != nil {
-		header[0], header[1] = 0, 1
-	}
+	header := peers.Header(rows, failed, b.used)
 	c := s.scoped(b.c, "steps", b.what)
 	for _, g := range []*collective.Group{s.g, s.across} {
 		if g != nil && g.Size() > 1 {
 			err = cmp.Or(err, collective.AllReduce(c, g, header, collective.Sum))
 		}
 	}
-	b.used = header[2:]
-	return float64(header[0]), header[1] > 0, err
+	total, someFailed, b.used = peers.ReadHeader(header)
+	return total, someFailed, err
 }
 
 // outcome is why a rank has failed, the same on all.
@@ -283,18 +266,13 @@ func (s *Shards) gradients(b *backward, factor float64, owner *autodiff.Arena) (
 					continue
 				}
 				off, n := f.inShare(j)
-				value, err := part(b.loads[k].shares[m], off, n, l.dev)
+				value, err := host.Part(l.dev, b.loads[k].shares[m], off, n)
 				if err != nil {
 					return nil, err
 				}
-				grad := autodiff.Wrap(s.parts[i].Type(), value, owner)
-				if factor != 1 {
-					grad = autodiff.Scale(grad, factor)
-				}
-				if err := grad.Err(); err != nil {
+				if grads[s.parts[i]], err = host.Gradient(s.parts[i], value, l.dev, factor, owner); err != nil {
 					return nil, err
 				}
-				grads[s.parts[i]] = grad
 			}
 		}
 	}
@@ -305,7 +283,7 @@ func (b *backward) letGo() {
 	for _, l := range b.loads {
 		if l != nil {
 			<-l.done
-			dropAll(l.shares)
+			host.Release(l.shares...)
 		}
 	}
 }

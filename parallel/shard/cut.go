@@ -3,6 +3,7 @@ package shard
 import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // flat is a layer's parameters of one dtype, one behind the other, as they travel. Every rank has
@@ -16,14 +17,10 @@ type flat struct {
 	lo, hi int   // this rank's share of them
 }
 
-// alignment is of what lies in a flat: buffers are aligned so.
-const alignment = 64
-
 // add puts a parameter behind the others.
 func (f *flat) add(param, elems int) {
-	step := alignment / f.dtype.Size()
 	f.params, f.at, f.size = append(f.params, param), append(f.at, f.n), append(f.size, elems)
-	f.n += (elems + step - 1) / step * step
+	f.n += host.Padded(elems*f.dtype.Size()) / f.dtype.Size()
 }
 
 // mine is the part of the j-th parameter that this rank has, in elements of the parameter. It may

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // What is here is called under the lock.
@@ -176,6 +177,6 @@ func (s *Shards) dropLayer(l *layer) {
 	}
 	_ = l.fetch.wait() // whoever uses it is told
 	s.hide(l)
-	dropAll(l.fetch.values)
+	host.Release(l.fetch.values...)
 	l.fetch = nil
 }

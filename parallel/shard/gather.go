@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // fetch is a layer that is gathered. What it has is there when it is done.
@@ -64,11 +65,11 @@ func (s *Shards) gather(c context.Context, l *layer, f *fetch, use bool) {
 		if err == nil && use {
 			err = s.place(f.values, l, flat, all)
 		}
-		dropAll(all)
+		host.Release(all...)
 		f.err = cmp.Or(f.err, err)
 	}
 	if f.err != nil {
-		dropAll(f.values)
+		host.Release(f.values...)
 		f.values = nil
 	}
 }
@@ -89,9 +90,7 @@ func (s *Shards) scoped(c context.Context, kind, what string) context.Context {
 // allOf is the shares of all ranks. Where this rank cannot bring its own, it fails on all.
 func (s *Shards) allOf(c context.Context, f *flat) ([]*device.Buffer, error) {
 	mine, err := s.pack(f)
-	if mine != nil {
-		defer mine.Release() //nolint:errcheck // ours
-	}
+	defer host.Release(mine)
 	if s.g.Size() == 1 && err == nil {
 		return []*device.Buffer{mine.Retain()}, nil
 	}
@@ -102,7 +101,7 @@ func (s *Shards) allOf(c context.Context, f *flat) ([]*device.Buffer, error) {
 // pack is this rank's share as it travels; nil where there is an error.
 func (s *Shards) pack(f *flat) (*device.Buffer, error) {
 	_, share := f.bytes()
-	b, mem, err := room(share)
+	b, mem, err := host.Zeros(share)
 	if err != nil {
 		return nil, err
 	}
@@ -111,28 +110,12 @@ func (s *Shards) pack(f *flat) (*device.Buffer, error) {
 		if n == 0 {
 			continue
 		}
-		value, err := s.parts[i].Acquire()
-		if err == nil {
-			err = value.Device().Download(mem[off:off+n], value, 0)
-			_ = value.Release() // ours
-		}
-		if err != nil {
-			_ = b.Release() // ours alone
+		if _, err := host.Read(mem[off:], s.parts[i]); err != nil {
+			host.Release(b)
 			return nil, err
 		}
 	}
 	return b, nil
-}
-
-// room is a new buffer on the host, of zeros.
-func room(n int) (*device.Buffer, []byte, error) {
-	b, err := device.Host().Alloc(n)
-	if err != nil {
-		return nil, nil, err
-	}
-	mem, err := b.Host()
-	clear(mem)
-	return b, mem, err
 }
 
 // place makes values of a layer's parameters, where the layer is to be, of the shares of all ranks.
@@ -150,43 +133,12 @@ func (s *Shards) place(values []*device.Buffer, l *layer, f *flat, shares []*dev
 	if err != nil {
 		return err
 	}
-	defer whole.Release() //nolint:errcheck // ours
+	defer host.Release(whole)
 	for j, i := range f.params {
 		off, n := f.spot(j)
-		if values[i-l.first], err = part(whole, off, n, l.dev); err != nil {
+		if values[i-l.first], err = host.Part(l.dev, whole, off, n); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// part is some bytes of a buffer of the host's: where they lie, if they are to be on the host, or a
-// copy on a device.
-func part(of *device.Buffer, off, n int, to device.Device) (*device.Buffer, error) {
-	mem, err := of.Host()
-	if err != nil {
-		return nil, err
-	}
-	if to == device.Device(device.Host()) && n > 0 {
-		held := of.Retain()
-		return device.Foreign(mem[off:off+n], nil, func() { _ = held.Release() }), nil // ours
-	}
-	b, err := to.Alloc(n)
-	if err != nil {
-		return nil, err
-	}
-	if err := to.Upload(b, 0, mem[off:off+n]); err != nil {
-		_ = b.Release() // ours alone
-		return nil, err
-	}
-	return b, nil
-}
-
-// dropAll gives back a reference to each, but for nil ones.
-func dropAll(bufs []*device.Buffer) {
-	for _, b := range bufs {
-		if b != nil {
-			_ = b.Release() // ours
-		}
-	}
 }

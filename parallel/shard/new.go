@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/internal/peers"
 )
 
@@ -29,7 +30,7 @@ func New(c context.Context, g *collective.Group, layers [][]*autodiff.Tensor, co
 		return nil, fmt.Errorf("shard: New: %w", err)
 	}
 	values, err := s.spread(c)
-	defer func() { dropAll(values) }()
+	defer func() { host.Release(values...) }()
 	if err := s.outcome(c, err); err != nil { // on all ranks or on none
 		return nil, fmt.Errorf("shard: New: %w", err)
 	}
@@ -181,11 +182,9 @@ func (s *Shards) spread(c context.Context) (parts []*device.Buffer, err error) {
 				whole, e := s.fromFirst(c, s.whole[i])
 				if e == nil {
 					lo, hi := f.mine(j)
-					parts[i], e = copied(whole, lo*f.dtype.Size(), (hi-lo)*f.dtype.Size(), l.dev)
+					parts[i], e = host.CopyTo(l.dev, whole, lo*f.dtype.Size(), (hi-lo)*f.dtype.Size())
 				}
-				if whole != nil {
-					_ = whole.Release() // ours
-				}
+				host.Release(whole)
 				err = errors.Join(err, e)
 			}
 		}
@@ -206,9 +205,7 @@ func (s *Shards) fromFirst(c context.Context, p *autodiff.Tensor) (*device.Buffe
 			mine = value
 		}
 		all, e := g.Broadcasted(c, t.Dtype, t.Shape.Elems(), mine, 0)
-		if value != nil {
-			_ = value.Release() // ours
-		}
+		host.Release(value)
 		value, err = all, errors.Join(err, e)
 	}
 	return value, err
@@ -217,26 +214,9 @@ func (s *Shards) fromFirst(c context.Context, p *autodiff.Tensor) (*device.Buffe
 // onHost is a tensor's value on the host.
 func onHost(p *autodiff.Tensor) (*device.Buffer, error) {
 	value, err := p.Acquire()
-	if err != nil || value.Device() == device.Device(device.Host()) {
+	if err != nil || value.Device() == device.Host() {
 		return value, err
 	}
-	defer value.Release() //nolint:errcheck // ours
-	b, mem, err := room(value.Len())
-	if err == nil {
-		err = value.Device().Download(mem, value, 0)
-	}
-	return b, err
-}
-
-// copied is a copy of some bytes of a buffer of the host's, on a device.
-func copied(of *device.Buffer, off, n int, to device.Device) (*device.Buffer, error) {
-	mem, err := of.Host()
-	if err != nil {
-		return nil, err
-	}
-	b, err := to.Alloc(n)
-	if err == nil {
-		err = to.Upload(b, 0, mem[off:off+n])
-	}
-	return b, err
+	defer host.Release(value)
+	return host.Copy(value)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/elastic/checkpoint"
 	"github.com/weft-project/weft/internal/names"
 	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/parallel/internal/losses"
 )
 
 // In a checkpoint each parameter is a vector, of which each rank writes its part, and so is each
@@ -221,7 +222,7 @@ func (s *Shards) fits(n note, withState bool) error {
 	if len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("%w: it has parameters that are not here: %s", ErrCheckpoint, names.List(slices.Collect(maps.Keys(rest)))))
 	}
-	if !(n.Rows >= 1) || n.Rows > mostRows {
+	if !(n.Rows >= 1) || n.Rows > losses.MostRows {
 		errs = append(errs, fmt.Errorf("%w: its latest step had %g rows", ErrCheckpoint, n.Rows))
 	}
 	if withState && n.Optim == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // Ranks walk over the same layers, and each waits for some; an operation ends when all have begun
@@ -111,7 +112,7 @@ func TestCutsHaveEachElementOnce(t *testing.T) {
 				for j, i := range f.params {
 					require.Equal(t, f.dtype, params[i-10].dtype)
 					off, bytes := f.spot(j)
-					require.Zero(t, off%alignment)
+					require.Zero(t, off%host.Alignment)
 					from, to := f.mine(j)
 					at, size := f.inShare(j)
 					require.Equal(t, (to-from)*f.dtype.Size(), size)

@@ -1,0 +1,45 @@
+package losses
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weft-project/weft/autodiff"
+)
+
+// ErrRows: a number of rows that cannot be, or no rows on any rank.
+var ErrRows = errors.New("bad number of rows")
+
+// MostRows is how many rows a step may have on all ranks together: float32 counts them exactly.
+const MostRows = 1 << 24
+
+// Countable says whether each of so many ranks can have so many rows, behind those that it has
+// counted before.
+func Countable(before, rows, ranks int) error {
+	if rows < 0 || rows > MostRows/ranks-before {
+		return fmt.Errorf("%w: %d", ErrRows, rows)
+	}
+	return nil
+}
+
+// Scalar says why a tensor is no loss.
+func Scalar(loss *autodiff.Tensor) error {
+	if loss.Type().Shape.Elems() != 1 {
+		return fmt.Errorf("the loss %v %w", loss.Type(), autodiff.ErrNotScalar)
+	}
+	return nil
+}
+
+// Backward runs the backward of a loss times a weight. take gets the gradient of each leaf as soon
+// as it is there, and takes it over.
+func Backward(loss *autodiff.Tensor, weight float64, take func(leaf, grad *autodiff.Tensor) error) error {
+	if err := Scalar(loss); err != nil {
+		return err
+	}
+	by := autodiff.FullLike(loss, weight)
+	if err := by.Err(); err != nil {
+		return err
+	}
+	_, err := autodiff.BackwardWith(autodiff.Options{Grads: []*autodiff.Tensor{by}, Take: take}, loss)
+	return err
+}
