@@ -32,7 +32,8 @@ elastic:
 
 # Where nothing starts a goroutine the race detector finds nothing, and makes tests several times as slow. So it goes over the packages whose code starts
 # some, there or below their internal/, over the tests of all together (internal/disttest), and in the other packages over the files of tests that start
-# some. Examples and benchmarks are programs made of those packages. make soak has it everywhere.
+# some, which run once, too. Examples and benchmarks are programs made of those packages. make soak has it everywhere. go vet has looked at everything before;
+# go test would look again, with the detector and without, at all that a test is made of.
 GOROUTINES := '^\s*go (func\b|[A-Za-z_.]+\()|\.Go\(|AfterFunc\('
 LIBRARIES := --exclude-dir=bench --exclude-dir=examples --exclude-dir=tools
 test:
@@ -45,13 +46,15 @@ test:
 	raced=$$({ grep -rlE --include='*.go' --exclude='*_test.go' $(LIBRARIES) $(GOROUTINES) . | folders | sed 'p; s,/internal/.*,,'; find ./internal/disttest -type d; } | sort -u | comm -12 - <(echo "$$all"))
 	plain=$$(comm -23 <(echo "$$all") <(echo "$$raced"))
 	files=$$(grep -rlE --include='*_test.go' $(LIBRARIES) $(GOROUTINES) . | xargs grep -L '^//go:build' | while read -r f; do grep -qxF "$${f%/*}" <<<"$$plain" && echo "$$f" || true; done)
-	go test -shuffle=on $$plain
-	go test $(RACE) -shuffle=on $$raced
-	go test $(RACE) -shuffle=on -run "^($$(names <<<"$$files"))$$" $$(folders <<<"$$files")
+	both=$$(folders <<<"$$files")
+	go test -vet=off -shuffle=on $$(comm -23 <(echo "$$plain") <(echo "$$both"))
+	go test -vet=off -shuffle=on -skip "^($$(names <<<"$$files"))$$" $$both
+	go test -vet=off $(RACE) -shuffle=on $$raced
+	go test -vet=off $(RACE) -shuffle=on -run "^($$(names <<<"$$files"))$$" $$both
 	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector. Nor does it go over files with the tag !race: they run
 	# long on the interpreter of GPUs, on one goroutine, or on large values.
-	go test -run Allocat $$(of 'testing\.AllocsPerRun' | folders)
-	go test -shuffle=on -run "^($$(of '^//go:build !race' | names))$$" $$(of '^//go:build !race' | folders)
+	go test -vet=off -run Allocat $$(of 'testing\.AllocsPerRun' | folders)
+	go test -vet=off -shuffle=on -run "^($$(of '^//go:build !race' | names))$$" $$(of '^//go:build !race' | folders)
 
 # The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
 lint:

@@ -20,18 +20,18 @@ import (
 )
 
 func TestOnEveryLaneRanksTogetherLoseWhatOneProcessDoes(t *testing.T) {
+	rows := parallel.Rows{Seed: 2, N: rowsOfData, Batch: 31}
+	want := alone(t, 25, func(step uint64) []int { return rows.Of(step, 0, 1) }).losses
 	for _, lane := range transport.LaneNames() {
 		if lane == transport.LaneCUDA {
 			continue
 		}
-		for size := 2; size <= 4; size++ {
+		for _, size := range []int{2, 4} {
 			t.Run(fmt.Sprint(lane, ", ", size, " ranks"), func(t *testing.T) {
-				w := grouped(t, rpctest.WorldWith(t, rpctest.Net(), size, func(_ int, cfg *rpc.Config) {
-					cfg.Network, cfg.Listen, cfg.Lanes, cfg.Token = nil, "", []string{lane}, secrettest.Token("job")
-				}))
+				w := onLane(t, size, lane)
 				require.Equal(t, lane, w.gs[0].Members()[1].Lane)
-				rows := parallel.Rows{Seed: 2, N: rowsOfData, Batch: 31}
-				w.requireTogether(parallel.Config{Bucket: 1 << 10}, 100, func(step uint64, rank int) []int {
+				config := parallel.Config{Bucket: 1 << 10}
+				w.requireTogether(config, want, func(step uint64, rank int) []int {
 					return rows.Of(step, rank, size)
 				})
 			})
@@ -39,10 +39,17 @@ func TestOnEveryLaneRanksTogetherLoseWhatOneProcessDoes(t *testing.T) {
 	}
 }
 
-func TestOnOneHostLargeGradientsAreUnderWayTogether(t *testing.T) {
-	w := grouped(t, rpctest.WorldWith(t, rpctest.Net(), 2, func(_ int, cfg *rpc.Config) {
-		cfg.Network, cfg.Listen, cfg.Lanes, cfg.Token = nil, "", []string{transport.LaneLocal}, secrettest.Token("job")
+// onLane is the members of a group on this host whose arrays travel on a lane.
+func onLane(t *testing.T, size int, lane string) *world {
+	t.Helper()
+	return grouped(t, rpctest.WorldWith(t, rpctest.Net(), size, func(_ int, cfg *rpc.Config) {
+		cfg.Network, cfg.Listen = nil, ""
+		cfg.Lanes, cfg.Token = []string{lane}, secrettest.Token("job")
 	}))
+}
+
+func TestOnOneHostLargeGradientsAreUnderWayTogether(t *testing.T) {
+	w := onLane(t, 2, transport.LaneLocal)
 	if w.gs[0].Members()[1].Lane != transport.LaneLocal {
 		return // nothing is shared where there are no segments
 	}
@@ -59,7 +66,9 @@ func TestOnOneHostLargeGradientsAreUnderWayTogether(t *testing.T) {
 	}
 	w.each(func(r int) error {
 		ps := params(1<<18, 1<<18, 1<<18)
-		replicas, err := parallel.Replicate(t.Context(), w.gs[r], ps, parallel.Config{Bucket: 1 << 10})
+		replicas, err := parallel.Replicate(
+			t.Context(), w.gs[r], ps, parallel.Config{Bucket: 1 << 10},
+		)
 		if err != nil {
 			return err
 		}

@@ -18,11 +18,15 @@ import (
 )
 
 func TestRanksTogetherLoseWhatOneProcessDoes(t *testing.T) {
+	rows := parallel.Rows{Seed: 1, N: rowsOfData, Batch: 30}
+	want := alone(t, 100, func(step uint64) []int { return rows.Of(step, 0, 1) }).losses
 	for size := 1; size <= 4; size++ {
-		for _, limit := range []int{0, 1, 1 << 10} { // all in one bucket, each alone, and some of both
+		// All in one bucket, each alone, and, for longer, some of both.
+		for limit, steps := range map[int]int{0: 12, 1: 12, 1 << 10: len(want)} {
 			t.Run(fmt.Sprint(size, " ranks, ", limit), func(t *testing.T) {
-				rows := parallel.Rows{Seed: 1, N: rowsOfData, Batch: 30}
-				newWorld(t, size).requireTogether(parallel.Config{Bucket: limit, Check: true}, 100, func(step uint64, rank int) []int {
+				config := parallel.Config{Bucket: limit, Check: true}
+				w := newWorld(t, size)
+				w.requireTogether(config, want[:steps], func(step uint64, rank int) []int {
 					return rows.Of(step, rank, size)
 				})
 			})
@@ -31,7 +35,7 @@ func TestRanksTogetherLoseWhatOneProcessDoes(t *testing.T) {
 }
 
 func TestRanksMayHaveDifferentNumbersOfRowsAndNone(t *testing.T) {
-	newWorld(t, 3).requireTogether(parallel.Config{Bucket: 1 << 10}, 40, func(step uint64, rank int) []int {
+	rowsAt := func(step uint64, rank int) []int {
 		src := rand.New(rand.NewPCG(step, uint64(rank)))
 		rows := make([]int, src.IntN(12))
 		if rank == int(step)%3 || rank == int(step/3)%3 {
@@ -44,7 +48,9 @@ func TestRanksMayHaveDifferentNumbersOfRowsAndNone(t *testing.T) {
 			rows[i] = src.IntN(rowsOfData)
 		}
 		return rows
-	})
+	}
+	want := alone(t, 40, rowsOfAll(3, rowsAt)).losses
+	newWorld(t, 3).requireTogether(parallel.Config{Bucket: 1 << 10}, want, rowsAt)
 }
 
 func TestAParameterThatNoRankUsedHasNoGradientAndOneThatSomeUsedHasItsMean(t *testing.T) {
@@ -59,8 +65,13 @@ func TestAParameterThatNoRankUsedHasNoGradientAndOneThatSomeUsedHasItsMean(t *te
 // useSome has all ranks use parameters by chance, step by step.
 func (w *world) useSome(r, limit int) error {
 	src := rand.New(rand.NewPCG(9, 9)) // the same on all ranks
-	mine := []*autodiff.Tensor{autodiff.New([]float64{2}).RequireGrad(), autodiff.New([]float32{3}).RequireGrad(), autodiff.New([]float32{4, 5}).RequireGrad()}
-	replicas, err := parallel.Replicate(w.t.Context(), w.gs[r], mine, parallel.Config{Bucket: limit})
+	mine := []*autodiff.Tensor{
+		autodiff.New([]float64{2}).RequireGrad(), autodiff.New([]float32{3}).RequireGrad(),
+		autodiff.New([]float32{4, 5}).RequireGrad(),
+	}
+	replicas, err := parallel.Replicate(
+		w.t.Context(), w.gs[r], mine, parallel.Config{Bucket: limit},
+	)
 	if err != nil {
 		return err
 	}
@@ -85,7 +96,9 @@ func (w *world) useSome(r, limit int) error {
 }
 
 // checkUses has rank r use the parameters that it is to use, with r+1 rows.
-func checkUses(c context.Context, replicas *parallel.Replicas, mine []*autodiff.Tensor, use [][3]bool, r int) error {
+func checkUses(
+	c context.Context, replicas *parallel.Replicas, mine []*autodiff.Tensor, use [][3]bool, r int,
+) error {
 	rows, total := 0, 0
 	var loss *autodiff.Tensor
 	for rank := range use {
@@ -100,7 +113,8 @@ func checkUses(c context.Context, replicas *parallel.Replicas, mine []*autodiff.
 	var losses []*autodiff.Tensor
 	for p, used := range use[r] {
 		if used {
-			losses = append(losses, autodiff.Cast(autodiff.Sum(autodiff.Scale(mine[p], float64(r+1))), device.Float64))
+			sum := autodiff.Sum(autodiff.Scale(mine[p], float64(r+1)))
+			losses = append(losses, autodiff.Cast(sum, device.Float64))
 		}
 	}
 	for _, l := range losses {
@@ -142,7 +156,9 @@ func TestAccumulatedRowsCountAsThoseOfOneStep(t *testing.T) {
 	want := alone(t, 20, func(step uint64) []int { return rows.Of(step, 0, 1) })
 	w.each(func(r int) error {
 		model := newModel(1)
-		replicas, err := parallel.Replicate(t.Context(), w.gs[r], model.Params(), parallel.Config{Bucket: 1 << 10})
+		replicas, err := parallel.Replicate(
+			t.Context(), w.gs[r], model.Params(), parallel.Config{Bucket: 1 << 10},
+		)
 		if err != nil {
 			return err
 		}
@@ -199,7 +215,9 @@ func TestAllRanksAreToldWhichParameterDiffers(t *testing.T) {
 		here string
 	}{
 		"shape": {func(r int) []*autodiff.Tensor { return params(2, 3+r/2) }, "b: float32(3)"},
-		"none":  {func(r int) []*autodiff.Tensor { return params(2, 3, 4)[:3-r/2] }, "c: float32(4)"},
+		"none": {func(r int) []*autodiff.Tensor {
+			return params(2, 3, 4)[:3-r/2]
+		}, "c: float32(4)"},
 		"dtype": {func(r int) []*autodiff.Tensor {
 			if r == 2 {
 				return []*autodiff.Tensor{autodiff.New([]float64{1}).RequireGrad()}
@@ -209,7 +227,10 @@ func TestAllRanksAreToldWhichParameterDiffers(t *testing.T) {
 	} {
 		for r, err := range w.attempt(func(r int) error {
 			mine := k.mine(r)
-			_, err := parallel.Replicate(t.Context(), w.gs[r], mine, parallel.Config{Names: []string{"a", "b", "c"}[:len(mine)]})
+			_, err := parallel.Replicate(
+				t.Context(), w.gs[r], mine,
+				parallel.Config{Names: []string{"a", "b", "c"}[:len(mine)]},
+			)
 			return err
 		}) {
 			var d *parallel.DifferenceError
@@ -221,7 +242,9 @@ func TestAllRanksAreToldWhichParameterDiffers(t *testing.T) {
 		}
 	}
 	for r, err := range w.attempt(func(r int) error {
-		_, err := parallel.Replicate(t.Context(), w.gs[r], params(1), parallel.Config{Bucket: 1 + r/2})
+		_, err := parallel.Replicate(
+			t.Context(), w.gs[r], params(1), parallel.Config{Bucket: 1 + r/2},
+		)
 		return err
 	}) {
 		require.ErrorContains(t, err, `rank 0, worker0, has "Config.Bucket: 1" where rank 2, worker2, has "Config.Bucket: 2"`, "rank %d", r)

@@ -256,21 +256,21 @@ func TestWhatANarrowWireRoundsIsNotLost(t *testing.T) {
 	}
 }
 
-// creep moves one element by 1 at each of 400 steps, and all others by 0.01.
+// creep moves one element by 1 at each of 200 steps, and all others by 0.02.
 func creep(c context.Context, g *collective.Group, p *autodiff.Tensor, cfg Config) error {
 	l, err := New(c, g, []*autodiff.Tensor{p}, cfg)
 	if err != nil {
 		return err
 	}
-	for range 400 {
+	for range 200 {
 		x, err := autodiff.Values[float32](p)
 		if err != nil {
 			return err
 		}
 		for i := range x {
-			x[i] += 0.01
+			x[i] += 0.02
 		}
-		x[0] += 0.99
+		x[0] += 0.98
 		if err := autodiff.Assign([]*autodiff.Tensor{p}, []*autodiff.Tensor{autodiff.New(x)}); err != nil {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/internal/soak"
 )
 
@@ -149,15 +148,14 @@ func isItsDefinition(t *testing.T, cfg Config, workers int, salt uint64) {
 		for k, f := range w.loops[0].parts {
 			at := 0
 			for _, p := range o.of[k] {
-				for i := range o.anchor[p] {
-					require.InDelta(t, o.anchor[p][i], f.anchor[at], 1e-4, "%+v, step %d", cfg, step)
-					at++
-				}
+				n := len(o.anchor[p])
+				near(t, o.anchor[p], f.anchor[at:at+n], "%+v, step %d, parameter %d", cfg, step, p)
+				at += n
 			}
 		}
 		for k := range workers {
 			for p, x := range valuesOf(t, w.params[k]) {
-				require.InDeltaSlice(t, o.own[k][p], widened(x), 1e-4, "%+v, step %d, worker %d, parameter %d", cfg, step, k, p)
+				near(t, o.own[k][p], x, "%+v, step %d, worker %d, parameter %d", cfg, step, k, p)
 			}
 		}
 	}
@@ -218,6 +216,6 @@ func differentSpeed(t *testing.T) {
 		o.apply(round)
 	}
 	for p, i := range w.loops[0].parts[0].params {
-		require.InDeltaSlice(t, o.anchor[i], widened(valuesOf(t, []*autodiff.Tensor{w.params[0][i]})[0]), 1e-4, "parameter %d", p)
+		near(t, o.anchor[i], valuesOf(t, w.params[0])[i], "parameter %d", p)
 	}
 }

@@ -89,6 +89,8 @@ func TestMembersMayBeLostWhileOthersCome(t *testing.T) {
 				waits[i] = time.Duration(r.IntN(100)) * time.Millisecond
 			}
 			c := within(t)
+			var founded sync.WaitGroup // a group that is being opened ends with any member
+			founded.Add(founders)
 			runs := w.train(func(rank int) (got run) {
 				var end sync.WaitGroup
 				defer end.Wait()
@@ -99,12 +101,14 @@ func TestMembersMayBeLostWhileOthersCome(t *testing.T) {
 				}
 				if delay, mortal := dies[rank]; mortal {
 					end.Go(func() {
+						founded.Wait()
 						time.Sleep(delay)
 						_ = w.ws[rank].Close()
 					})
 				}
 				if rank < founders {
 					team, got.err = w.found(c, rank, founders, l.config())
+					founded.Done()
 				} else {
 					team, got.err = resilient.Join(c, w.ws[rank], teamName, l.config())
 				}

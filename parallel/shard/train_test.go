@@ -27,31 +27,37 @@ func stagesOf(name string) []shard.Stage {
 	return []shard.Stage{shard.Zero3}
 }
 
+// From the third step on all steps are alike.
 func TestShardsTrainAsReplicasDoToTheLastBit(t *testing.T) {
-	for name, widths := range models {
-		for size := 1; size <= 4; size++ {
-			for _, stage := range stagesOf(name) {
-				t.Run(fmt.Sprint(name, ", ", size, " ranks, stage ", stage), func(t *testing.T) {
-					rows := parallel.Rows{Seed: 1, N: rowsOfData, Batch: 14}
-					newWorld(t, size).requireAsReplicated(run{
-						widths: widths, rule: optim.Adam{LR: 0.01}, steps: 30,
-						rowsAt: func(step uint64, rank int) []int { return rows.Of(step, rank, size) },
-						config: func(int) shard.Config { return shard.Config{Stage: stage} },
-					})
-				})
+	rows := parallel.Rows{Seed: 1, N: rowsOfData, Batch: 14}
+	for size := 1; size <= 4; size++ {
+		t.Run(fmt.Sprint(size, " ranks"), func(t *testing.T) {
+			w := newWorld(t, size)
+			for name, widths := range models {
+				k := run{
+					widths: widths, rule: optim.Adam{LR: 0.01}, steps: 8,
+					rowsAt: func(step uint64, rank int) []int { return rows.Of(step, rank, size) },
+				}
+				want := w.replicated(k)
+				for _, stage := range stagesOf(name) {
+					k.config = func(int) shard.Config { return shard.Config{Stage: stage} }
+					w.requireAsReplicated(fmt.Sprint(name, ", stage ", stage), k, want)
+				}
 			}
-		}
+		})
 	}
 }
 
 func TestShardsTrainAsReplicasDoWhereRowsAreUnevenAndNone(t *testing.T) {
+	k := run{
+		widths: models["several layers"], rule: optim.SGD{LR: 0.1, Momentum: 0.9},
+		steps: 2 * 9, rowsAt: unevenRows, // 9 in which other ranks have none
+	}
+	w := newWorld(t, 3)
+	want := w.replicated(k)
 	for _, stage := range []shard.Stage{shard.Zero3, shard.Zero1} {
-		t.Run(fmt.Sprint("stage ", stage), func(t *testing.T) {
-			newWorld(t, 3).requireAsReplicated(run{
-				widths: models["several layers"], rule: optim.SGD{LR: 0.1, Momentum: 0.9}, steps: 40, rowsAt: unevenRows,
-				config: func(int) shard.Config { return shard.Config{Stage: stage} },
-			})
-		})
+		k.config = func(int) shard.Config { return shard.Config{Stage: stage} }
+		w.requireAsReplicated(fmt.Sprint("stage ", stage), k, want)
 	}
 }
 

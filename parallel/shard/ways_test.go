@@ -23,16 +23,18 @@ import (
 )
 
 func TestOnEveryLaneShardsTrainAsReplicasDo(t *testing.T) {
+	rows := parallel.Rows{Seed: 1, N: rowsOfData, Batch: 11}
+	k := run{
+		widths: []int{features, 230, 231, classes}, rule: optim.Adam{LR: 0.01}, steps: 3,
+		rowsAt: func(step uint64, rank int) []int { return rows.Of(step, rank, 3) },
+	}
+	want := newWorld(t, 3).replicated(k)
 	for _, lane := range transport.LaneNames() {
 		if lane == transport.LaneCUDA {
 			continue
 		}
 		t.Run(lane, func(t *testing.T) {
-			rows := parallel.Rows{Seed: 1, N: rowsOfData, Batch: 11}
-			(&world{grouptest.OnLane(t, 3, lane)}).requireAsReplicated(run{
-				widths: []int{features, 300, 301, classes}, rule: optim.Adam{LR: 0.01}, steps: 6,
-				rowsAt: func(step uint64, rank int) []int { return rows.Of(step, rank, 3) },
-			})
+			(&world{grouptest.OnLane(t, 3, lane)}).requireAsReplicated(lane, k, want)
 		})
 	}
 }
@@ -54,18 +56,16 @@ func TestCopiesOfShardsStayTheSameAndTrainAsReplicasDo(t *testing.T) {
 			w := newWorld(t, 4)
 			rows := parallel.Rows{Seed: 1, N: rowsOfData, Batch: 14}
 			k := run{
-				widths: models["several layers"], rule: optim.SGD{LR: 0.1}, steps: 30,
+				widths: models["several layers"], rule: optim.SGD{LR: 0.1}, steps: 10,
 				rowsAt: func(step uint64, rank int) []int { return rows.Of(step, rank, 4) },
 			}
-			want, got := make([]trained, 4), make([]trained, 4)
-			w.Each(func(r int) (err error) {
-				want[r], err = k.replicated(t.Context(), w.Gs[r])
-				return err
-			})
+			want, got := w.replicated(k), make([]trained, 4)
 			for r, err := range w.hybrid(func(gs *mesh.Groups, r int) (err error) {
 				mine := k
 				mine.rowsAt = func(step uint64, _ int) []int { return rows.Of(step, r, 4) }
-				mine.config = func(int) shard.Config { return shard.Config{Stage: stage, Across: gs.Across} }
+				mine.config = func(int) shard.Config {
+					return shard.Config{Stage: stage, Across: gs.Across}
+				}
 				got[r], err = mine.spread(t.Context(), gs.Shard)
 				return err
 			}) {
@@ -85,7 +85,9 @@ func TestARankOfAnotherCopyThatFailsIsNamed(t *testing.T) {
 	for r, err := range w.hybrid(func(gs *mesh.Groups, r int) error {
 		m := &small{layers: vectors(5, 7, 3)}
 		var err error
-		if m.s, err = shard.New(t.Context(), gs.Shard, m.layers, shard.Config{Across: gs.Across}); err != nil {
+		if m.s, err = shard.New(
+			t.Context(), gs.Shard, m.layers, shard.Config{Across: gs.Across},
+		); err != nil {
 			return err
 		}
 		if err := m.well(t.Context()); err != nil {
@@ -108,7 +110,9 @@ func TestARankOfAnotherCopyThatFailsIsNamed(t *testing.T) {
 		require.Equal(t, r == 3, errors.Is(err, bad))
 	}
 	for r, err := range w.hybrid(func(gs *mesh.Groups, r int) error {
-		_, err := shard.New(t.Context(), gs.Shard, vectors(5, 7+gs.Place.Data/2), shard.Config{Across: gs.Across})
+		_, err := shard.New(
+			t.Context(), gs.Shard, vectors(5, 7+gs.Place.Data/2), shard.Config{Across: gs.Across},
+		)
 		return err
 	}) {
 		require.ErrorIs(t, err, parallel.ErrParameters, "rank %d", r)
@@ -119,7 +123,8 @@ func TestARankOfAnotherCopyThatFailsIsNamed(t *testing.T) {
 // gathered counts the gatherings of a layer that have begun in a forward or a backward.
 func gathered(g *collective.Group, layer int, in string) (n int) {
 	for _, e := range g.Trace() {
-		if strings.Contains(e.Call, fmt.Sprintf("layer %d in %s", layer, in)) && strings.HasPrefix(e.Call, "AllGather") {
+		of := strings.Contains(e.Call, fmt.Sprintf("layer %d in %s", layer, in))
+		if of && strings.HasPrefix(e.Call, "AllGather") {
 			n++
 		}
 	}
@@ -196,7 +201,9 @@ func TestLayersMayBeCheckpoints(t *testing.T) {
 		},
 		"outside": func(m *small, k int, x *autodiff.Tensor) *autodiff.Tensor {
 			return autodiff.Checkpoint(func(in ...*autodiff.Tensor) []*autodiff.Tensor {
-				return []*autodiff.Tensor{m.s.Layer(t.Context(), k, func() *autodiff.Tensor { return sum(in[0], m.layers[k][0]) })}
+				return []*autodiff.Tensor{m.s.Layer(
+					t.Context(), k, func() *autodiff.Tensor { return sum(in[0], m.layers[k][0]) },
+				)}
 			}, x)[0]
 		},
 	} {
@@ -256,7 +263,9 @@ func TestWeightsAtBothEndsOfAModelAreGatheredOnceWhereTheyAreKept(t *testing.T) 
 			w.Each(func(r int) error {
 				c, m := t.Context(), &small{layers: vectors(50, 70, 30, 20)}
 				var err error
-				if m.s, err = shard.New(c, w.Gs[r], m.layers, shard.Config{Keep: keep}); err != nil {
+				if m.s, err = shard.New(
+					c, w.Gs[r], m.layers, shard.Config{Keep: keep},
+				); err != nil {
 					return err
 				}
 				for step := range 2 {

@@ -80,7 +80,9 @@ func (m model) layers() (all [][]*autodiff.Tensor) {
 	return all
 }
 
-func (m model) names() map[string]*autodiff.Tensor { return maps.Collect(nn.Parameters(m.Sequential)) }
+func (m model) names() map[string]*autodiff.Tensor {
+	return maps.Collect(nn.Parameters(m.Sequential))
+}
 
 // sharded runs the model layer by layer.
 func (m model) sharded(c context.Context, s *shard.Shards, x *autodiff.Tensor) *autodiff.Tensor {
@@ -140,7 +142,10 @@ func (k run) replicated(c context.Context, g *collective.Group) (out trained, er
 }
 
 // train runs all steps.
-func (k run) train(rank int, out *trained, step func(owner *autodiff.Arena, x, y *autodiff.Tensor, rows int) (*autodiff.Tensor, error)) error {
+func (k run) train(
+	rank int, out *trained,
+	step func(owner *autodiff.Arena, x, y *autodiff.Tensor, rows int) (*autodiff.Tensor, error),
+) error {
 	data := newTable()
 	for n := range uint64(k.steps) {
 		rows := k.rowsAt(n, rank)
@@ -199,7 +204,9 @@ func (k run) spread(c context.Context, g *collective.Group) (out trained, err er
 }
 
 // lossOf is the loss of a rank's rows, nil of none.
-func lossOf(c context.Context, s *shard.Shards, m model, x, y *autodiff.Tensor, rows int) (*autodiff.Tensor, error) {
+func lossOf(
+	c context.Context, s *shard.Shards, m model, x, y *autodiff.Tensor, rows int,
+) (*autodiff.Tensor, error) {
 	if rows == 0 {
 		return nil, s.Skip(c)
 	}
@@ -226,19 +233,26 @@ func valuesOf(c context.Context, s *shard.Shards, m model) (all [][]float32, err
 	return all, nil
 }
 
-// requireAsReplicated trains both ways, and compares bit for bit.
-func (w *world) requireAsReplicated(k run) {
+// replicated is what all ranks make with whole models.
+func (w *world) replicated(k run) []trained {
 	w.T.Helper()
-	want, got := make([]trained, len(w.Gs)), make([]trained, len(w.Gs))
+	all := make([]trained, len(w.Gs))
 	w.Each(func(r int) (err error) {
-		want[r], err = k.replicated(w.T.Context(), w.Gs[r])
+		all[r], err = k.replicated(w.T.Context(), w.Gs[r])
 		return err
 	})
+	return all
+}
+
+// requireAsReplicated trains with a spread model, and compares bit for bit.
+func (w *world) requireAsReplicated(what string, k run, want []trained) {
+	w.T.Helper()
+	got := make([]trained, len(w.Gs))
 	w.Each(func(r int) (err error) {
 		got[r], err = k.spread(w.T.Context(), w.Gs[r])
 		return err
 	})
 	for r := range got {
-		require.Equal(w.T, want[r], got[r], "rank %d", r)
+		require.Equal(w.T, want[r], got[r], "%s, rank %d", what, r)
 	}
 }

@@ -103,7 +103,9 @@ func TestGradientsAreScaledWhereTheyAreToBe(t *testing.T) {
 		to := make([]byte, 16)
 		value, err := host.Read(to[4:], g)
 		require.NoError(t, err)
-		require.Equal(t, []float32{float32(4 * factor), float32(6 * factor)}, device.As[float32](value))
+		require.Equal(
+			t, []float32{float32(4 * factor), float32(6 * factor)}, device.As[float32](value),
+		)
 		require.Equal(t, make([]byte, 4), to[12:], "behind the value nothing is written")
 		own, err := g.Acquire()
 		require.NoError(t, err)

@@ -21,7 +21,8 @@ func sumOf(headers ...[]float32) []float32 {
 }
 
 func TestTheSumOfHeadersSaysWhatAllRanksHaveTold(t *testing.T) {
-	one, two := peers.Header(3, nil, []float32{1, 0}, []float32{2}), peers.Header(4, nil, []float32{1, 1}, []float32{0})
+	one := peers.Header(3, nil, []float32{1, 0}, []float32{2})
+	two := peers.Header(4, nil, []float32{1, 1}, []float32{0})
 	rows, failed, lists := peers.ReadHeader(sumOf(one, two))
 	require.Equal(t, 7.0, rows)
 	require.False(t, failed)
