@@ -9,17 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic/agent"
+	"github.com/weft-project/weft/examples/internal/exampletest"
 )
 
-// TestMain makes the test binary the example where it is started as a worker.
-func TestMain(m *testing.M) {
-	if os.Getenv("WEFT_TEST_OUTER") != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
 func TestTheDemonstrationSaysWhatIsSaved(t *testing.T) {
 	t.Setenv("WEFT_TTY", "")
@@ -39,16 +32,8 @@ func TestTheDemonstrationSaysWhatIsSaved(t *testing.T) {
 }
 
 func TestWorkersOfAJobTrainOverTheNetworkThatThereIs(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	t.Setenv("WEFT_TEST_OUTER", "1")
-	t.Setenv("WEFT_TTY", "")
-	var out, errs bytes.Buffer
-	_, err = agent.Run(t.Context(), agent.Spec{
-		Program: self, Args: []string{"--data", "digits", "--steps", "120", "--plot", ""}, NprocPerNode: 2, Stdout: &out, Stderr: &errs,
-	})
-	require.NoError(t, err, errs.String())
-	require.Len(t, regexp.MustCompile(`test loss \d\.\d+, [5-9]\d\.\d\d% right; 3 exchanges`).FindAllString(out.String(), -1), 1, out.String())
+	out := exampletest.Job(t, 2, "--data", "digits", "--steps", "120", "--plot", "")
+	require.Len(t, regexp.MustCompile(`test loss \d\.\d+, [5-9]\d\.\d\d% right; 3 exchanges`).FindAllString(out, -1), 1, out)
 }
 
 func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {
