@@ -89,6 +89,16 @@ func (f Failure) brief() string {
 	return f.String() + ": " + printable.Text(first, most)
 }
 
+// isBrief says that its line has all that is known of the failure.
+func (f Failure) isBrief() bool {
+	return len(f.Stack)+len(f.Stderr)+len(f.ErrorFile) == 0 && (f.Message == "" || strings.HasSuffix(f.brief(), f.Message))
+}
+
+// words are the last ones of the worker.
+func (f Failure) words() string {
+	return strings.Join(slices.Concat([]string{f.Message}, f.Stack, f.Stderr), "\n")
+}
+
 // write writes the failure with its details.
 func (f Failure) write(b *strings.Builder, when string) {
 	how := f.Exit.String()
@@ -217,7 +227,7 @@ const maxEarlier = 16
 // what ended the job.
 func (e *WorkerError) Report() string {
 	var b strings.Builder
-	if len(e.Others)+len(e.Earlier)+len(e.Message)+len(e.Stderr) > 0 { // else the last line says it all
+	if len(e.Others)+len(e.Earlier) > 0 || !e.isBrief() { // else the last line says it all
 		first := "first failure"
 		if len(e.Earlier) > 0 {
 			first += " after the last restart"
@@ -229,7 +239,12 @@ func (e *WorkerError) Report() string {
 			fmt.Fprintf(&b, "then %d more\n", len(e.Others)-i)
 			break
 		}
-		f.write(&b, fmt.Sprintf("then, %.3f s later", f.Time.Sub(e.Time).Seconds()))
+		later := fmt.Sprintf("then, %.3f s later", f.Time.Sub(e.Time).Seconds())
+		if words := f.words(); words != "" && words == e.words() {
+			fmt.Fprintf(&b, "%s: %s, with the same words\n", later, f.Exit)
+			continue
+		}
+		f.write(&b, later)
 	}
 	for i, f := range e.Earlier { // the first one may be the cause of all others
 		switch hidden := len(e.Earlier) - maxOthers; {

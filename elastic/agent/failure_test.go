@@ -98,6 +98,15 @@ then, 1.250 s later: worker0 (rank 0, pid 100) was killed by signal 9 (SIGKILL)
     a
     b
 worker2 (rank 2, pid 102) exited with code 1: bad too`, e.Report())
+	same := newWorkerError([]Failure{fail(0, 0, "bad\nvery"), fail(1, 10*time.Millisecond, "bad\nvery"), fail(2, 20*time.Millisecond, "")})
+	require.Equal(t, `first failure, at 03:04:05.000: worker0 (rank 0, pid 100) exited with code 1
+  its error file:
+    bad
+    very
+then, 0.010 s later: worker1 (rank 1, pid 101) exited with code 1, with the same words
+then, 0.020 s later: worker2 (rank 2, pid 102) exited with code 1
+worker0 (rank 0, pid 100) exited with code 1: bad`, same.Report())
+	require.Equal(t, "worker0 (rank 0, pid 100) exited with code 1: bad", newWorkerError([]Failure{fail(0, 0, "bad")}).Report(), "once")
 	for range 9 {
 		e.Others = append(e.Others, fail(9, 2*time.Second, ""))
 	}

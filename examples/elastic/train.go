@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"os"
 	"time"
@@ -55,7 +54,7 @@ func train(c context.Context, s settings, stdout io.Writer) error {
 		Params: nn.Parameters(t.model), Optimizer: t.opt, Step: t.had, Changed: t.changed, Made: t.made,
 		Save:   func() ([]byte, error) { return json.Marshal(t.history) },
 		Load:   func(b []byte) error { t.history = history{}; return json.Unmarshal(b, &t.history) },
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), // losses are told of here
+		Logger: program.Quiet(os.Stderr),
 	}, t.work)
 }
 

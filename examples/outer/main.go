@@ -18,6 +18,7 @@ import (
 	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/parallel/outer"
+	"github.com/weft-project/weft/rpc"
 )
 
 // settings are the command line.
@@ -55,7 +56,7 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 
 // work is one worker of a job.
 func work(c context.Context, s settings, t *task, stdout io.Writer) error {
-	g, err := collective.Init(c, collective.Config{}) // joins the job
+	g, err := collective.Init(c, collective.Config{Worker: rpc.Config{Logger: program.Quiet(os.Stderr)}}) // joins the job
 	if err != nil {
 		return err
 	}

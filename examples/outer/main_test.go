@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,17 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic/agent"
+	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/examples/internal/exampletest"
+	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/parallel/outer"
 )
 
-// TestMain makes the test binary the example where it is started as a worker.
-func TestMain(m *testing.M) {
-	if os.Getenv("WEFT_TEST_OUTER") != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
 func TestTheDemonstrationSaysWhatIsSaved(t *testing.T) {
 	t.Setenv("WEFT_TTY", "")
@@ -39,16 +36,26 @@ func TestTheDemonstrationSaysWhatIsSaved(t *testing.T) {
 }
 
 func TestWorkersOfAJobTrainOverTheNetworkThatThereIs(t *testing.T) {
-	self, err := os.Executable()
+	out := exampletest.Job(t, 2, "--data", "digits", "--steps", "120", "--plot", "")
+	require.Len(t, regexp.MustCompile(`test loss \d\.\d+, [5-9]\d\.\d\d% right; 3 exchanges`).FindAllString(out, -1), 1, out)
+}
+
+func TestAWorkerThatIsToldToEndBetweenExchangesDoesSo(t *testing.T) {
+	s, k := learning(t, "digits")
+	g, err := collective.Open(t.Context(), rpctest.World(t, rpctest.Net(), 1)[0], "outer")
 	require.NoError(t, err)
-	t.Setenv("WEFT_TEST_OUTER", "1")
-	t.Setenv("WEFT_TTY", "")
-	var out, errs bytes.Buffer
-	_, err = agent.Run(t.Context(), agent.Spec{
-		Program: self, Args: []string{"--data", "digits", "--steps", "120", "--plot", ""}, NprocPerNode: 2, Stdout: &out, Stderr: &errs,
-	})
-	require.NoError(t, err, errs.String())
-	require.Len(t, regexp.MustCompile(`test loss \d\.\d+, [5-9]\d\.\d\d% right; 3 exchanges`).FindAllString(out.String(), -1), 1, out.String())
+	defer g.Close()
+	w, err := newTrainer(s, k, g)
+	require.NoError(t, err)
+	c, stop := context.WithCancel(t.Context())
+	w.told = func(step int, _ float64, _ *outer.Loop) {
+		if step == 3 {
+			stop()
+		}
+	}
+	r, err := w.train(c)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, r.Losses, 3)
 }
 
 func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {

@@ -54,6 +54,9 @@ func (w *trainer) train(c context.Context) (r result, err error) {
 	rows := parallel.Rows{Seed: w.seed, N: w.rows, Batch: w.batch}
 	began := time.Now()
 	for step := 0; !w.over(step, loop); step++ {
+		if c.Err() != nil { // an inner step does not ask for it
+			return r, context.Cause(c)
+		}
 		mine, at := rows.Of(uint64(step), w.g.Rank(), w.g.Size()), time.Now()
 		loss, err := w.alone(mine)
 		if err != nil {

@@ -1,41 +1,27 @@
 package main
 
 import (
-	"bytes"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic/agent"
+	"github.com/weft-project/weft/examples/internal/exampletest"
 )
 
-// TestMain makes the test binary the example where it is started as a worker.
-func TestMain(m *testing.M) {
-	if os.Getenv("WEFT_TEST_REPLICAS") != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
 // percent starts so many workers, and gives what each says is right.
 func percent(t *testing.T, workers int) (all []float64) {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	t.Setenv("WEFT_TEST_REPLICAS", "1")
-	var out, errs bytes.Buffer
-	_, err = agent.Run(t.Context(), agent.Spec{Program: self, NprocPerNode: workers, Stdout: &out, Stderr: &errs})
-	require.NoError(t, err, errs.String())
-	for _, line := range regexp.MustCompile(`(\S+)% of`).FindAllStringSubmatch(out.String(), -1) {
+	out := exampletest.Job(t, workers)
+	for _, line := range regexp.MustCompile(`(\S+)% of`).FindAllStringSubmatch(out, -1) {
 		v, err := strconv.ParseFloat(line[1], 64)
 		require.NoError(t, err)
 		all = append(all, v)
 	}
-	require.Len(t, all, workers, out.String())
+	require.Len(t, all, workers, out)
 	return all
 }
 

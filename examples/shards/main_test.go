@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
@@ -10,29 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/collective"
-	"github.com/weft-project/weft/elastic/agent"
+	"github.com/weft-project/weft/examples/internal/exampletest"
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/internal/rpctest"
 )
 
-// TestMain makes the test binary the example where it is started as a worker.
-func TestMain(m *testing.M) {
-	if os.Getenv("WEFT_TEST_SHARDS") != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
 func TestTwoWorkersLearnWhatOneDoes(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	t.Setenv("WEFT_TEST_SHARDS", "1")
-	var out, errs bytes.Buffer
-	_, err = agent.Run(t.Context(), agent.Spec{Program: self, NprocPerNode: 2, Stdout: &out, Stderr: &errs})
-	require.NoError(t, err, errs.String())
-	lines := regexp.MustCompile(`(\S+)% of`).FindAllStringSubmatch(out.String(), -1)
-	require.Len(t, lines, 2, out.String())
+	out := exampletest.Job(t, 2)
+	lines := regexp.MustCompile(`(\S+)% of`).FindAllStringSubmatch(out, -1)
+	require.Len(t, lines, 2, out)
 	require.Equal(t, lines[0][1], lines[1][1])
 	together, err := strconv.ParseFloat(lines[0][1], 64)
 	require.NoError(t, err)

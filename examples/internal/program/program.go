@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -43,6 +44,11 @@ func Run(run func(c context.Context) error) {
 		}
 		return End(c, name, err, stderr)
 	})
+}
+
+// Quiet is a logger for a program that says itself who is lost.
+func Quiet(stderr io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 // Parse reads the flags of a command line. For --help it says what there are, and fails with

@@ -1,25 +1,16 @@
 package main
 
 import (
-	"bytes"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic/agent"
+	"github.com/weft-project/weft/examples/internal/exampletest"
 )
 
-// TestMain makes the test binary the example where it is started as a worker.
-func TestMain(m *testing.M) {
-	if os.Getenv("WEFT_TEST_EVERY") != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
 // leastSquares is the line by its formula, over the points of all.
 func leastSquares(workers int) (slope, offset float64) {
@@ -35,14 +26,9 @@ func leastSquares(workers int) (slope, offset float64) {
 }
 
 func TestAllWorkersFindTheLineOfAllPoints(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	t.Setenv("WEFT_TEST_EVERY", "1")
-	var out, errs bytes.Buffer
-	_, err = agent.Run(t.Context(), agent.Spec{Program: self, NprocPerNode: 3, Stdout: &out, Stderr: &errs})
-	require.NoError(t, err, errs.String())
-	lines := regexp.MustCompile(`rank \d of 3: y = (\S+)·x (\S+)`).FindAllStringSubmatch(out.String(), -1)
-	require.Len(t, lines, 3, out.String())
+	out := exampletest.Job(t, 3)
+	lines := regexp.MustCompile(`rank \d of 3: y = (\S+)·x (\S+)`).FindAllStringSubmatch(out, -1)
+	require.Len(t, lines, 3, out)
 	slope, offset := leastSquares(3)
 	for _, m := range lines {
 		require.Equal(t, lines[0][1:], m[1:], "all have the same bits")

@@ -212,12 +212,13 @@ func TestAMemberThatIsStoppedIsLostWithinTheLease(t *testing.T) {
 
 func TestAMemberThatIsTerminatedWithinAnOperationIsNamedAndLeftOut(t *testing.T) {
 	for _, do := range []string{"sum", "narrow", "gather", "trade"} {
-		t.Run(do+" by default", func(t *testing.T) { terminated(t, do, false) })
-		t.Run(do+" where it closes its group", func(t *testing.T) { terminated(t, do, true) })
+		t.Run(do+" by default", func(t *testing.T) { terminated(t, do, false).end() })
+		t.Run(do+" where it closes its group", func(t *testing.T) { terminated(t, do, true).end() })
 	}
 }
 
-func terminated(t *testing.T, do string, heeds bool) {
+// terminated terminates one of three that do something, and gives the others, who go on without it.
+func terminated(t *testing.T, do string, heeds bool) *partners {
 	p := partnered(t, 3)
 	if heeds {
 		c, cancel := context.WithTimeout(t.Context(), patience)
@@ -231,7 +232,7 @@ func terminated(t *testing.T, do string, heeds bool) {
 	}
 	p.change("without", nil, 0, 2)
 	p.sum()
-	p.end()
+	return p
 }
 
 func TestTwoMembersThatAreKilledAtOnceAreBothLeftOut(t *testing.T) {

@@ -24,6 +24,7 @@ const patience = 60 * time.Second
 func TestMain(m *testing.M) {
 	var here inhabitant
 	var group partner
+	apprentice := trainee{partner: &group}
 	var pupil student
 	proctest.Main(m, map[string]proctest.Command{
 		"join":     proctest.Do(here.join),
@@ -45,6 +46,9 @@ func TestMain(m *testing.M) {
 		"survive":  proctest.Do(group.survive),
 		"end":      proctest.Do(group.end),
 		"heed":     proctest.Do(group.heed),
+		"apart":    proctest.Do(apprentice.apart),
+		"regroup":  proctest.Do(apprentice.regroup),
+		"cut":      proctest.Do(apprentice.cut),
 		"enrol":    proctest.Do(pupil.enrol),
 		"until":    proctest.Do(pupil.until),
 		"tell":     proctest.Do(pupil.tell),
