@@ -105,9 +105,9 @@ func (s *side) eights(ld int) bool {
 
 // form is how a copy differs from what it is of.
 type form struct {
-	bytes, reads  int // of the copy, and of what is copied
-	rows, ld      int // of what is quantized; 0: it is bfloat16
-	across, brief bool
+	bytes, reads int  // of the copy, and of what is copied
+	rows, ld     int  // of what is quantized; 0: it is bfloat16
+	across       bool // likewise: along the rows of what it is of, or across them
 }
 
 // copy begins a launch that copies, whose first arguments are the copy and what it is of, and says

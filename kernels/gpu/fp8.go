@@ -165,7 +165,7 @@ func quantizedBytes(rows, terms int) int { return (rows*terms + 255) &^ 255 }
 // the same way before it is written.
 func (b *backend) quantize(c *code, s *side, offset, rows, terms int, across bool) (arg, error) {
 	ld, _, _ := s.stored()
-	f := form{rows: rows, ld: ld, across: across, brief: s.narrow, reads: ((rows-1)*ld + terms) * s.elem()}
+	f := form{rows: rows, ld: ld, across: across, reads: ((rows-1)*ld + terms) * s.elem()}
 	name, blocks := "along", (rows+15)/16
 	if across {
 		name, blocks, f.reads = "across", (rows+63)/64, ((terms-1)*ld+rows)*s.elem()

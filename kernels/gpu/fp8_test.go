@@ -372,6 +372,15 @@ func TestAnErrorThatBFloat16WouldMeetTooIsNotPassedOver(t *testing.T) {
 	require.ErrorIs(t, err, device.ErrLost)
 }
 
+func TestWithoutMemoryForALibrarysWorkspaceNothingIsQuantized(t *testing.T) {
+	l := hostLibrary(t, ptx.Config{})
+	d := quantizing(t, l)
+	d.Memory().(*memory).backend.lean = true
+	_, way := multiplied(t, d, kernels.MatMul{}, square(rand.New(rand.NewPCG(8, 8)), 64))
+	require.Equal(t, byBFloat16+whyNoMemory, way)
+	require.Empty(t, l.ran)
+}
+
 // The estimate is of an H100. Of products of the same number of multiplications those that are long are worth less.
 func TestQuantizingIsWorthItsTimeInLargeProducts(t *testing.T) {
 	b := &backend{cfg: Config{Precision: FP8}}
