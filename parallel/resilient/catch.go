@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/parallel/internal/host"
@@ -19,8 +20,9 @@ type catching struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when the goroutine has ended
 	list manifest
-	data [][]byte
-	more chan struct{} // of capacity 1: there are other sources, or sums
+	like []*autodiff.Tensor // by entry of the list: the parameter whose type it has
+	data []*device.Buffer   // by entry of the list; nil: not here, or in the model
+	more chan struct{}      // of capacity 1: there are other sources, or sums
 
 	mu     sync.Mutex
 	from   []string // workers that have the state
@@ -104,10 +106,9 @@ func (t *Team) catchUp(c context.Context, k *catching, m *mail) error {
 	if err := t.fetch(c, k, m); err != nil {
 		return err
 	}
-	if err := t.takeOver(k.list, k.data); err != nil {
+	if err := t.takeOver(k.list, k.like, k.data); err != nil {
 		return err
 	}
-	k.data = nil
 	k.mu.Lock()
 	k.loaded = true
 	k.mu.Unlock()
@@ -128,8 +129,16 @@ func (t *Team) catchUp(c context.Context, k *catching, m *mail) error {
 		if err != nil {
 			return err
 		}
-		rest(c, time.Since(began))
+		rest(c, k.patience()*time.Since(began))
 	}
+}
+
+// patience is how much longer than a step of those that are kept took this member waits before the
+// next one: the longer, the fewer there are.
+func (k *catching) patience() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return max(resting-time.Duration(len(k.queue)), 1)
 }
 
 // rest has others of this host, and of the network, have their share.
@@ -149,7 +158,7 @@ func (t *Team) stopCatching() {
 	}
 	k.stop()
 	<-k.done
-	for _, sums := range k.queue {
+	for _, sums := range append(k.queue, k.data) {
 		host.Release(sums...)
 	}
 	t.catching = nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/device"
 )
 
 // resting is how much longer than for a piece of the state a newcomer waits before it asks for the
@@ -22,12 +23,18 @@ func (t *Team) fetch(c context.Context, k *catching, m *mail) error {
 	if err := k.getList(c, m); err != nil {
 		return err
 	}
-	if err := t.fits(k.list); err != nil {
+	like, err := t.fits(k.list)
+	if err != nil {
 		return err
 	}
+	k.like = like
 	var todo []letter
 	for i, e := range k.list.Entries {
-		k.data = append(k.data, make([]byte, e.Bytes))
+		to, err := device.Host().Alloc(e.Bytes)
+		if err != nil {
+			return err
+		}
+		k.data = append(k.data, to)
 		for n := range e.pieces() {
 			todo = append(todo, letter{Step: k.base, Entry: i, Piece: n})
 		}
@@ -72,17 +79,19 @@ func (t *Team) fetch(c context.Context, k *catching, m *mail) error {
 
 // get gets a piece, and compares it with what the list says.
 func (k *catching) get(c context.Context, m *mail, from string, l letter) error {
-	data, err := m.ask(c, from, l)
+	e := k.list.Entries[l.Entry]
+	to, err := k.data[l.Entry].Host()
 	if err != nil {
 		return err
 	}
-	e := k.list.Entries[l.Entry]
-	to := k.data[l.Entry][l.Piece*piece : min((l.Piece+1)*piece, e.Bytes)]
-	if len(data) != len(to) || crc32.Checksum(data, castagnoli) != e.Sums[l.Piece] {
-		return fmt.Errorf("%w: piece %d of %s, of %s, is another one than that of the others", ErrDifferent, l.Piece, e.Name, from)
-	}
-	copy(to, data)
-	return nil
+	to = to[l.Piece*piece : min((l.Piece+1)*piece, e.Bytes)]
+	return m.ask(c, from, l, func(data []byte) error {
+		if len(data) != len(to) || crc32.Checksum(data, castagnoli) != e.Sums[l.Piece] {
+			return fmt.Errorf("%w: piece %d of %s, of %s, is another one than that of the others", ErrDifferent, l.Piece, e.Name, from)
+		}
+		copy(to, data)
+		return nil
+	})
 }
 
 // getList gets the list of the state from all that have it, who must have the same.
@@ -91,11 +100,8 @@ func (k *catching) getList(c context.Context, m *mail) error {
 	for c.Err() == nil {
 		lists := map[string][]string{}
 		for _, name := range k.sources() {
-			raw, err := m.ask(c, name, letter{Step: k.base, Entry: -1})
 			var list manifest
-			if err == nil {
-				err = json.Unmarshal(raw, &list)
-			}
+			err := m.ask(c, name, letter{Step: k.base, Entry: -1}, func(raw []byte) error { return json.Unmarshal(raw, &list) })
 			if err == nil && list.digest() == list.Digest {
 				k.list = list
 				lists[list.Digest] = append(lists[list.Digest], name)
@@ -114,12 +120,12 @@ func (k *catching) getList(c context.Context, m *mail) error {
 	return errors.Join(c.Err(), last)
 }
 
-// fits says what is wrong with a list for this member's model and optimizer. It has memory for what
-// they have, and for nothing else.
-func (t *Team) fits(list manifest) error {
+// fits is the parameter that each entry of a list is like, or what is wrong with the list for this
+// member's model and optimizer. It has memory for what they have, and for nothing else.
+func (t *Team) fits(list manifest) (all []*autodiff.Tensor, err error) {
 	s, err := t.cfg.Optimizer.State()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	like, params := map[string]*autodiff.Tensor{}, map[string]*autodiff.Tensor{}
 	for i, name := range t.names {
@@ -135,12 +141,13 @@ func (t *Team) fits(list manifest) error {
 	for _, e := range list.Entries {
 		x := like[e.Name]
 		if x == nil {
-			return fmt.Errorf("%w: the others' state has %q, which this member has not, or twice", ErrDifferent, e.Name)
+			return nil, fmt.Errorf("%w: the others' state has %q, which this member has not, or twice", ErrDifferent, e.Name)
 		}
 		if typ := x.Type(); e.DType != typ.Dtype.String() || !slices.Equal(e.Shape, typ.Shape) || e.Bytes != typ.Bytes() || len(e.Sums) != e.pieces() {
-			return fmt.Errorf("%w: the others' %q is %s %v of %d bytes in %d pieces; this member's is %v", ErrDifferent, e.Name, e.DType, e.Shape, e.Bytes, len(e.Sums), typ)
+			return nil, fmt.Errorf("%w: the others' %q is %s %v of %d bytes in %d pieces; this member's is %v", ErrDifferent, e.Name, e.DType, e.Shape, e.Bytes, len(e.Sums), typ)
 		}
+		all = append(all, x)
 		delete(like, e.Name)
 	}
-	return nil
+	return all, nil
 }

@@ -40,7 +40,7 @@ type letter struct {
 // answer is a letter that gives, with what it carries.
 type answer struct {
 	letter
-	data []byte
+	data *device.Buffer // on the host, if there is no error
 	err  error
 }
 
@@ -156,16 +156,18 @@ func (m *mail) receive(from rpc.WorkerInfo, header []byte, tensors []transport.T
 	msg.Release()
 }
 
-// content copies what a letter carries.
-func content(l letter, tensors []transport.Tensor) ([]byte, error) {
+// content is what a letter carries, which the caller releases.
+func content(l letter, tensors []transport.Tensor) (*device.Buffer, error) {
 	switch {
 	case l.Error != "":
 		return nil, errors.New(l.Error)
 	case len(tensors) != 1 || tensors[0].Buf == nil || l.Bytes < 0 || l.Bytes > tensors[0].Buf.Len():
 		return nil, fmt.Errorf("%w: a piece of a state in %d tensors", rpc.ErrProtocol, len(tensors))
 	}
-	data := make([]byte, l.Bytes)
-	return data, tensors[0].Buf.Device().Download(data, tensors[0].Buf, 0)
+	if _, err := tensors[0].Buf.Host(); err != nil {
+		return downloaded(tensors[0].Buf, 0, tensors[0].Buf.Len())
+	}
+	return tensors[0].Buf.Retain(), nil
 }
 
 // mostGiven bounds how many answers to one member are under way. A newcomer has one question to each;
@@ -213,16 +215,17 @@ func (m *mail) lookUp(l *letter) (*device.Buffer, error) {
 		}
 		return l.carry(raw)
 	}
-	if l.Entry >= len(s.tensors) || l.Piece < 0 || l.Piece > s.tensors[l.Entry].Type().Bytes()/piece {
+	if l.Entry >= len(s.tensors) || l.Piece < 0 || l.Piece*piece >= s.tensors[l.Entry].Type().Bytes() {
 		return nil, fmt.Errorf("%w: there is no piece %d of tensor %d", rpc.ErrArguments, l.Piece, l.Entry)
 	}
-	var buf *device.Buffer
-	var failed error
-	err := s.withPiece(l.Entry, l.Piece, func(b []byte) { buf, failed = l.carry(b) })
-	return buf, errors.Join(err, failed)
+	buf, err := s.part(l.Entry, l.Piece)
+	if err == nil {
+		l.Bytes = buf.Len()
+	}
+	return buf, err
 }
 
-// carry puts bytes into a buffer that goes with the letter: they may be more than a header holds.
+// carry puts a list into a buffer that goes with the letter: it may be more than a header holds.
 func (l *letter) carry(b []byte) (*device.Buffer, error) {
 	buf, mem, err := host.Zeros((len(b) + 3) / 4 * 4)
 	if err == nil {
@@ -234,8 +237,8 @@ func (l *letter) carry(b []byte) (*device.Buffer, error) {
 // asking bounds how long a question takes.
 const asking = 5 * time.Second
 
-// ask asks a member, and waits for its answer.
-func (m *mail) ask(c context.Context, to string, l letter) ([]byte, error) {
+// ask asks a member, waits for its answer, and gives that to take, which does not keep it.
+func (m *mail) ask(c context.Context, to string, l letter, take func(data []byte) error) error {
 	c, cancel := context.WithTimeout(c, asking)
 	defer cancel()
 	waits := make(chan answer, 1)
@@ -248,15 +251,34 @@ func (m *mail) ask(c context.Context, to string, l letter) ([]byte, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		delete(m.asked, l.ID)
+		select {
+		case a := <-waits: // it came too late
+			a.release()
+		default:
+		}
 	}()
 	if err := m.post(c, to, l); err != nil {
-		return nil, err
+		return err
 	}
 	select {
 	case a := <-waits:
-		return a.data, a.err
+		defer a.release()
+		if a.err != nil {
+			return a.err
+		}
+		mem, err := a.data.Host()
+		if err != nil {
+			return err
+		}
+		return take(mem[:a.Bytes])
 	case <-c.Done():
-		return nil, context.Cause(c)
+		return context.Cause(c)
+	}
+}
+
+func (a answer) release() {
+	if a.data != nil {
+		_ = a.data.Release() // ours
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // snapshot is the state of a member before a step. Its tensors share the values of that moment.
@@ -98,14 +99,26 @@ func (k *snapshot) list() (m manifest, err error) {
 	for i, x := range k.tensors {
 		e := entry{Name: k.names[i], DType: x.Dtype().String(), Shape: x.Shape(), Bytes: x.Type().Bytes()}
 		for n := range e.pieces() {
-			if err := k.withPiece(i, n, func(b []byte) { e.Sums = append(e.Sums, crc32.Checksum(b, castagnoli)) }); err != nil {
+			sum, err := k.sum(i, n)
+			if err != nil {
 				return m, err
 			}
+			e.Sums = append(e.Sums, sum)
 		}
 		m.Entries = append(m.Entries, e)
 	}
 	m.Digest = m.digest()
 	return m, nil
+}
+
+func (k *snapshot) sum(i, n int) (uint32, error) {
+	b, err := k.part(i, n)
+	if err != nil {
+		return 0, err
+	}
+	defer b.Release() //nolint:errcheck // ours
+	mem, err := b.Host()
+	return crc32.Checksum(mem, castagnoli), err
 }
 
 // digest is of all but itself.
@@ -118,38 +131,41 @@ func (m manifest) digest() string {
 	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
 
-// withPiece gives the bytes of a piece of a tensor to fn, which does not keep them.
-func (k *snapshot) withPiece(i, n int, fn func([]byte)) error {
+// part is a piece of a tensor, on the host: its own memory where it lies there.
+func (k *snapshot) part(i, n int) (*device.Buffer, error) {
 	b, err := k.tensors[i].Acquire()
 	if err != nil {
-		return err
+		return nil, err
+	}
+	lo, hi := n*piece, min((n+1)*piece, k.tensors[i].Type().Bytes())
+	if mem, err := b.Host(); err == nil {
+		return device.Foreign(mem[lo:hi], nil, func() { _ = b.Release() }), nil // ours
 	}
 	defer b.Release() //nolint:errcheck // ours
-	bytes := k.tensors[i].Type().Bytes()
-	lo, hi := n*piece, min((n+1)*piece, bytes)
-	if b.Device() == device.Host() {
-		mem, err := b.Host()
-		if err == nil {
-			fn(mem[lo:hi])
-		}
-		return err
-	}
-	mem := make([]byte, hi-lo)
-	if err := b.Device().Download(mem, b, lo); err != nil {
-		return err
-	}
-	fn(mem)
-	return nil
+	return downloaded(b, lo, hi-lo)
 }
 
-// takeOver takes over a state that has come in pieces.
-func (t *Team) takeOver(m manifest, data [][]byte) error {
+// downloaded is a copy of some bytes on the host.
+func downloaded(b *device.Buffer, off, n int) (*device.Buffer, error) {
+	to, mem, err := host.Zeros(n)
+	if err == nil {
+		err = b.Device().Download(mem, b, off)
+	}
+	if err != nil && to != nil {
+		_ = to.Release() // ours
+		return nil, err
+	}
+	return to, err
+}
+
+// takeOver takes over a state that has come in pieces, each of whose tensors is like another one.
+func (t *Team) takeOver(m manifest, like []*autodiff.Tensor, data []*device.Buffer) error {
 	s := optim.State{Tensors: map[string]*autodiff.Tensor{}, Meta: m.Meta}
 	values := map[string]*autodiff.Tensor{}
 	for i, e := range m.Entries {
-		x := autodiff.FromRaw(rawNames[e.DType], e.Shape, data[i])
-		if err := x.Err(); err != nil {
-			return fmt.Errorf("%s: %w", e.Name, err)
+		x := autodiff.Wrap(like[i].Type(), data[i], nil)
+		if data[i] = nil; x.Err() != nil {
+			return fmt.Errorf("%s: %w", e.Name, x.Err())
 		}
 		if e.Name[:2] == "p:" {
 			values[e.Name[2:]] = x
@@ -170,11 +186,6 @@ func (t *Team) takeOver(m manifest, data [][]byte) error {
 		return err
 	}
 	return t.cfg.Load(m.Extra)
-}
-
-// rawNames are what autodiff.FromRaw calls the dtypes.
-var rawNames = map[string]string{
-	device.Float32.String(): "F32", device.Float64.String(): "F64", device.Int32.String(): "I32", device.Int64.String(): "I64",
 }
 
 // digestOf tells lists apart.

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/parallel/internal/host"
 )
 
 // taught is a member whose optimizer has made a step.
@@ -29,14 +30,22 @@ func taught(t testing.TB, seed uint64, sizes ...int) *Team {
 }
 
 // pieces are what a newcomer gets of a snapshot.
-func pieces(t testing.TB, k *snapshot) (manifest, [][]byte) {
+func pieces(t testing.TB, k *snapshot) (manifest, []*device.Buffer) {
 	t.Helper()
 	m, err := k.manifest()
 	require.NoError(t, err)
-	data := make([][]byte, len(m.Entries))
+	data := make([]*device.Buffer, len(m.Entries))
 	for i, e := range m.Entries {
+		to, mem, err := host.Zeros(e.Bytes)
+		require.NoError(t, err)
+		data[i] = to
 		for n := range e.pieces() {
-			require.NoError(t, k.withPiece(i, n, func(b []byte) { data[i] = append(data[i], b...) }))
+			b, err := k.part(i, n)
+			require.NoError(t, err)
+			from, err := b.Host()
+			require.NoError(t, err)
+			copy(mem[n*piece:], from)
+			require.NoError(t, b.Release())
 		}
 	}
 	return m, data
@@ -55,7 +64,9 @@ func TestAStateThatHasTravelledInPiecesIsTheSameAndOlderThanStepsMadeMeanwhile(t
 		require.NoError(t, from.cfg.Optimizer.Step(map[*autodiff.Tensor]*autodiff.Tensor{from.params[0]: nn.Ones(device.Float32, from.params[0].Shape()...)}))
 		m, data := pieces(t, k)
 		require.Equal(t, before, m.Digest)
-		require.NoError(t, to.takeOver(m, data))
+		like, err := to.fits(m)
+		require.NoError(t, err)
+		require.NoError(t, to.takeOver(m, like, data))
 		got, err := to.digest()
 		require.NoError(t, err)
 		require.Equal(t, before, got)
@@ -73,7 +84,8 @@ func BenchmarkLendingAState(b *testing.B) {
 	for b.Loop() {
 		k, err := from.state()
 		require.NoError(b, err)
-		pieces(b, k)
+		_, data := pieces(b, k)
+		host.Forget(data)
 		_, err = from.digest()
 		require.NoError(b, err)
 	}

@@ -70,10 +70,10 @@ func (a Attack) Run(c context.Context) (Report, error) {
 	c, cancel := context.WithTimeout(c, a.For)
 	defer cancel()
 	var report Report
-	before := cpu()
+	before := CPU()
 	if a.Kind == Burn {
 		burn(c, a.Share)
-		return Report{CPU: cpu() - before}, nil
+		return Report{CPU: CPU() - before}, nil
 	}
 	kind, ok := kinds[a.Kind]
 	if !ok {
@@ -92,7 +92,7 @@ func (a Attack) Run(c context.Context) (Report, error) {
 		case <-c.Done():
 		}
 	}
-	report.CPU = cpu() - before
+	report.CPU = CPU() - before
 	return report, nil
 }
 

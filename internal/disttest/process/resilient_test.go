@@ -222,16 +222,28 @@ func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
 	require.Contains(t, said, " 0 steps lost")
 }
 
-// TestANewcomerWithALargeStateComesWhileTheOthersTrain has one come to two while these train. It
-// tells how long their steps took before, while the newcomer got the state, and with it: 3 MB, and
-// with WEFT_SOAK 100 MB.
+// TestANewcomerWithALargeStateComesWhileTheOthersTrain has one come to two while these train, which
+// compute their rows themselves, or have them computed elsewhere. It tells how long their steps
+// took, and their processors, before, while the newcomer got the state, and with it: 3 MB, and with
+// WEFT_SOAK 100 MB.
 func TestANewcomerWithALargeStateComesWhileTheOthersTrain(t *testing.T) {
-	hidden, pace := 1000, 20*time.Millisecond
-	if os.Getenv("WEFT_SOAK") != "" {
-		hidden, pace = 32500, 1000*time.Millisecond // 8.4 million parameters, and twice as many numbers of AdamW
+	for name, away := range map[string]time.Duration{"rows of their own": 0, "rows computed elsewhere": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			hidden, pace, steps := 1000, 20*time.Millisecond, uint64(20)
+			if os.Getenv("WEFT_SOAK") != "" {
+				hidden, pace = 32500, time.Second // 8.4 million parameters, and twice as many numbers of AdamW
+			} else {
+				away /= 50
+			}
+			t.Log(comes(t, lesson{Pace: pace, Away: away, Inputs: 252, Hidden: hidden}, steps))
+		})
 	}
-	s := newSchool(t, 3, 2, lesson{Pace: pace, Inputs: 252, Hidden: hidden})
-	s.until(20)
+}
+
+// comes has somebody come after so many steps.
+func comes(t *testing.T, l lesson, steps uint64) string {
+	s := newSchool(t, 3, 2, l)
+	s.until(steps)
 	s.start(2, true)
 	s.end()
 	first, guest := s.told[0], s.told[2]
@@ -243,8 +255,11 @@ func TestANewcomerWithALargeStateComesWhileTheOthersTrain(t *testing.T) {
 		for _, x := range took {
 			sum += x
 		}
-		return fmt.Sprintf("%v (median), %v (mean)", sorted[len(sorted)/2], sum/time.Duration(len(took)))
+		round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+		return fmt.Sprintf("%v (median; %v to %v; mean %v)", round(sorted[len(sorted)/2]), round(sorted[0]), round(sorted[len(sorted)-1]), round(sum/time.Duration(len(took))))
 	}
-	t.Logf("steps 5 to %d took %s; steps %d to %d, while the newcomer got the state, %s; later ones, of three, %s",
-		from, figures(first.Took[5:from]), from, to, figures(first.Took[from:to]), figures(first.Took[to:]))
+	return fmt.Sprintf("steps 5 to %d took %s, and %s of processors; steps %d to %d, while the newcomer got the state, %s, and %s; "+
+		"later ones, of three, %s, and %s; the newcomer used %v until it had the state",
+		from, figures(first.Took[5:from]), figures(first.Used[5:from]), from, to, figures(first.Took[from:to]), figures(first.Used[from:to]),
+		figures(first.Took[to:]), figures(first.Used[to:]), guest.Coming)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/disttest/workload"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel"
@@ -42,6 +43,7 @@ type lesson struct {
 	Place  workload.Place
 	Comes  bool          // it is no founder
 	Pace   time.Duration // of a step
+	Away   time.Duration // its rows are computed elsewhere, which takes so long; here few are
 	Inputs int
 	Hidden int
 }
@@ -51,6 +53,8 @@ type report struct {
 	First   uint64
 	Losses  []float64
 	Took    []time.Duration // each step, without what is left of its pace
+	Used    []time.Duration // processor time, from the end of the step before
+	Coming  time.Duration   // processor time until it had the state
 	Changes []resilient.Change
 	Digest  float64 // of its parameters at the end
 	Err     string
@@ -88,9 +92,15 @@ func newLearner(l lesson) (*learner, error) {
 	return x, err
 }
 
-func (x *learner) rows() parallel.Rows { return parallel.Rows{Seed: 2, N: taught, Batch: 48} }
+func (x *learner) rows() parallel.Rows {
+	if x.Away > 0 {
+		return parallel.Rows{Seed: 2, N: taught, Batch: 3}
+	}
+	return parallel.Rows{Seed: 2, N: taught, Batch: 48}
+}
 
 func (x *learner) loss(_ context.Context, rows []int) (*autodiff.Tensor, error) {
+	time.Sleep(x.Away)
 	var in []float32
 	var wants []int64
 	for _, row := range rows {
@@ -142,7 +152,7 @@ func (s *student) enrol(c context.Context, l lesson) (_ struct{}, err error) {
 	if err != nil {
 		return struct{}{}, err
 	}
-	s.report.First = team.Next()
+	s.report.First, s.report.Coming = team.Next(), hostile.CPU()
 	go func() {
 		defer close(s.done)
 		err := s.train(context.Background(), team, x)
@@ -216,14 +226,16 @@ func (s *student) changed(change resilient.Change) {
 }
 
 func (s *student) train(c context.Context, team *resilient.Team, x *learner) error {
+	used := hostile.CPU()
 	for step := team.Next(); !s.isLast(step); step = team.Next() {
-		began := time.Now()
+		began, before := time.Now(), used
 		loss, err := team.Step(c, step, x.rows(), x.loss)
 		if err != nil {
 			return err
 		}
 		s.mu.Lock()
-		s.report.Losses, s.report.Took = append(s.report.Losses, loss), append(s.report.Took, time.Since(began))
+		used = hostile.CPU()
+		s.report.Losses, s.report.Took, s.report.Used = append(s.report.Losses, loss), append(s.report.Took, time.Since(began)), append(s.report.Used, used-before)
 		s.step = step + 1
 		close(s.more)
 		s.more = make(chan struct{})
