@@ -18,7 +18,7 @@ import (
 	"github.com/weft-project/weft/internal/stillgpu"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the texts of the program's generated kernels anew")
+var rewrite = flag.Bool("write-texts", false, "write the texts of the program's generated kernels anew")
 
 const (
 	texts = "kernels/gpu/internal/ahead/testdata" // what machine code is made of
@@ -26,7 +26,7 @@ const (
 )
 
 // Compiles runs a program on GPUs of each generation that there is machine code for, with a library
-// and without, and fails where the driver would have had to compile a kernel. With -rewrite the
+// and without, and fails where the driver would have had to compile a kernel. With -write-texts the
 // texts of the kernels that were generated are written to the file of that name.
 func Compiles(t *testing.T, name string, run func(t *testing.T, open func() cuda.Driver)) {
 	bodies := map[string]bool{}
@@ -52,7 +52,7 @@ func Compiles(t *testing.T, name string, run func(t *testing.T, open func() cuda
 						}
 					}
 					if !*rewrite {
-						require.Empty(t, compiled, "the driver would compile these: go test -rewrite here, then go run ./kernels/gpu/internal/cu/build")
+						require.Empty(t, compiled, "the driver would compile these: go test -write-texts here, then go run ./kernels/gpu/internal/cu/build")
 					}
 				}
 				require.Equal(t, !*rewrite, codes > 0)

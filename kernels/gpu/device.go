@@ -37,6 +37,9 @@ type Config struct {
 // ErrConfig is wrapped by what On says of its arguments.
 var ErrConfig = errors.New("not a GPU's configuration")
 
+// OldestArch is the compute capability, times ten, that a GPU must have.
+const OldestArch = 75
+
 // mostStreams is as many as [gpumem.Config] takes.
 const mostStreams = 8
 
@@ -48,6 +51,8 @@ func (c Config) check(d cuda.Driver) error {
 	}
 	if v := reflect.ValueOf(d); d == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		wrong("the driver is nil; open one with native.Open, or make the interpreter's with ptx.New")
+	} else if i := d.Info(); i.Arch < OldestArch {
+		wrong("%s has compute capability %d.%d; kernels need %d.%d or later", i.Name, i.Arch/10, i.Arch%10, OldestArch/10, OldestArch%10)
 	}
 	if c.Precision > BF16 {
 		wrong("there is no Precision %d; use gpu.Float32, gpu.TF32 or gpu.BF16", c.Precision)
