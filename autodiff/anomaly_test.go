@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/callsite"
 	"github.com/weft-project/weft/kernels"
 )
 

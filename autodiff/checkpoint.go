@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/callsite"
 	"github.com/weft-project/weft/kernels"
 )
 

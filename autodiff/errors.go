@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/autodiff/internal/expr"
+	"github.com/weft-project/weft/internal/callsite"
 	"github.com/weft-project/weft/kernels"
 )
 

@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-project/weft/autodiff/internal/cache"
-	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/autodiff/internal/expr"
 	"github.com/weft-project/weft/autodiff/internal/program"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/callsite"
 	"gorgonia.org/gorgonia"
 )
 

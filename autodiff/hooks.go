@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-project/weft/autodiff/internal/callsite"
+	"github.com/weft-project/weft/internal/callsite"
 )
 
 // hook is user code that a backward runs at a node.

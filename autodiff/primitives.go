@@ -11,8 +11,8 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/weft-project/weft/autodiff/internal/cache"
-	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/callsite"
 	"github.com/weft-project/weft/kernels"
 )
 

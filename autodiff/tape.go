@@ -7,9 +7,9 @@ import (
 	"time"
 	"weak"
 
-	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/callsite"
 	"github.com/weft-project/weft/kernels"
 )
 

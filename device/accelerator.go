@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weft-project/weft/internal/callsite"
 )
 
 // Memory is the bytes of an accelerator that is made elsewhere, such as a GPU, by their addresses
@@ -44,6 +46,8 @@ type Accelerator struct {
 
 	garbage         garbage
 	live, liveBytes atomic.Int64
+	stacks          callsite.Stacks
+	roll            roll // of all blocks, also those that are kept
 
 	mu     sync.Mutex
 	taken  int  // blocks of raw that have not been given back
@@ -98,6 +102,21 @@ func (d *Accelerator) AllocFor(n int, hint any) (*Buffer, error) {
 // block gives at least n bytes, which fit the hint if any can; count says that they are for a
 // buffer.
 func (d *Accelerator) block(n int, hint any, count bool) (*block, error) {
+	by := d.stacks.Here()
+	blk, err := d.blockFor(n, hint, count)
+	if err == nil {
+		blk.by.Store(by)
+	} else if errors.Is(err, ErrMemory) {
+		err = d.full(fineClass(n), by, err)
+	}
+	if err != nil {
+		return nil, &Error{d.id, "alloc", err}
+	}
+	return blk, nil
+}
+
+// blockFor is block without the device's name before errors.
+func (d *Accelerator) blockFor(n int, hint any, count bool) (*block, error) {
 	class := fineClass(n)
 	var fits func(*block) bool
 	if m, ok := d.raw.(Noter); ok && hint != nil {
@@ -105,7 +124,7 @@ func (d *Accelerator) block(n int, hint any, count bool) (*block, error) {
 	}
 	blk, open := d.pool.find(class, fits, count)
 	if !open {
-		return nil, &Error{d.id, "alloc", ErrClosed}
+		return nil, ErrClosed
 	}
 	if blk != nil {
 		d.fresh(blk)
@@ -114,7 +133,7 @@ func (d *Accelerator) block(n int, hint any, count bool) (*block, error) {
 	spare := false
 	if fits != nil {
 		if may, is := d.pool.more(class); !may {
-			return d.block(n, nil, count)
+			return d.blockFor(n, nil, count)
 		} else {
 			spare = is
 		}
@@ -124,14 +143,13 @@ func (d *Accelerator) block(n int, hint any, count bool) (*block, error) {
 		d.pool.lacked(class)
 	}
 	if spare && errors.Is(err, ErrMemory) {
-		return d.block(n, nil, count)
+		return d.blockFor(n, nil, count)
 	}
 	if err != nil {
-		return nil, &Error{d.id, "alloc", err}
+		return nil, err
 	}
-	if blk.spare = spare; count {
-		d.pool.made()
-	}
+	blk.spare = spare
+	d.pool.made(blk, count)
 	return blk, nil
 }
 
@@ -166,6 +184,7 @@ func fineClass(n int) int {
 }
 
 func (d *Accelerator) put(b *block) {
+	b.by.Store(nil)
 	if !d.pool.put(b) {
 		d.give(b)
 	}

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/weft-project/weft/internal/callsite"
 )
 
 // Buffer is a run of bytes on one device, 64-byte aligned, reference counted. See the package
@@ -34,7 +36,8 @@ type block struct {
 	addr  uintptr // of an accelerator's memory, which has no mem
 	note  any     // that memory's
 	class int
-	spare bool // see the type spare
+	spare bool                           // see the type spare
+	by    atomic.Pointer[callsite.Stack] // who asked for what it holds; nil where nobody has, and on the host
 
 	seg     *Segment        // where the block lies; nil for memory of Go's heap
 	used    int             // of a segment: bytes from here on are 0

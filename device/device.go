@@ -54,6 +54,8 @@ type Stats struct {
 	PooledBytes int64
 	Allocs      int64 // calls of Alloc that succeeded
 	Reused      int64 // those served from the pool
+	UsedBytes   int64 // of the blocks that buffers lie in, disowned ones too, and of what work needs for itself
+	PeakBytes   int64 // most that UsedBytes was
 	SharedBytes int64 // of memory that other processes can be shown, kept ones too
 }
 

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weft-project/weft/internal/callsite"
 )
 
 // memory is a Device over Go memory. As the CPU its bytes are visible to the host; as a simulated
@@ -17,6 +19,8 @@ type memory struct {
 
 	garbage         garbage
 	live, liveBytes atomic.Int64
+	stacks          callsite.Stacks
+	roll            roll // of what is given out, but of the host's
 }
 
 // maxPooled bounds what a pool keeps for reuse.
@@ -67,12 +71,16 @@ func (m *memory) alloc(n int, must func(*block) bool) (*Buffer, error) {
 		return nil, &Error{m.id, "alloc", ErrBounds}
 	}
 	if !m.reserve(int64(n)) {
-		return nil, &Error{m.id, "alloc", ErrMemory}
+		return nil, &Error{m.id, "alloc", m.full(n)}
 	}
 	blk, err := m.pool.take(n, m, must)
 	if err != nil {
 		m.liveBytes.Add(-int64(n))
 		return nil, &Error{m.id, "alloc", err}
+	}
+	if !m.isHost() {
+		blk.by.Store(m.stacks.Here())
+		m.roll.add(blk)
 	}
 	m.live.Add(1)
 	return bufferOf(blk, n), nil
@@ -97,6 +105,9 @@ func (m *memory) put(b *block) {
 	if b.done != nil {
 		b.done()
 		return
+	}
+	if !m.isHost() {
+		m.roll.remove(b)
 	}
 	if !m.pool.put(b) && b.seg != nil {
 		b.seg.retire()

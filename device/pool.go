@@ -17,6 +17,8 @@ type pool struct {
 	blocks int64
 	allocs int64  // buffers for which blocks were given out
 	reused int64  // blocks of them that were used before
+	used   int64  // bytes of blocks that are given out
+	peak   int64  // most that they were
 	max    int64  // most bytes kept; what comes beyond is dropped
 	shared shared // of large blocks
 	spare  spare
@@ -59,7 +61,7 @@ func (p *pool) take(n int, dev *memory, must func(*block) bool) (*block, error) 
 		if b == nil {
 			b = &block{mem: alignedBytes(class), class: class}
 		}
-		p.made()
+		p.made(b, true)
 	}
 	b.dev, b.host, b.used = dev, dev.isHost(), max(b.used, n)
 	return b, nil
@@ -87,14 +89,23 @@ func (p *pool) find(class int, fits func(*block) bool, count bool) (b *block, ok
 	}
 	p.free[class] = slices.Delete(l, k, k+1)
 	p.forget(b)
+	p.gave(b)
 	return b, true
 }
 
-// made counts a block that was made for a buffer, as find had none.
-func (p *pool) made() {
+// made counts a block that was made, as find had none; count says that it is for a buffer.
+func (p *pool) made(b *block, count bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.allocs++
+	if p.gave(b); count {
+		p.allocs++
+	}
+}
+
+// gave counts a block that is given out.
+func (p *pool) gave(b *block) {
+	p.used += int64(b.class)
+	p.peak = max(p.peak, p.used)
 }
 
 // forget counts a block as no longer kept.
@@ -107,6 +118,7 @@ func (p *pool) forget(b *block) {
 func (p *pool) put(b *block) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.used -= int64(b.class)
 	if p.bytes+int64(b.class) > p.max || p.closed || b.seg != nil && b.seg.once.Load() {
 		if p.spare.gone(b); b.seg != nil {
 			p.shared.gone(b.class)
@@ -151,7 +163,9 @@ func (p *pool) empty() (all []*block) {
 func (p *pool) stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{Pooled: p.blocks, PooledBytes: p.bytes, Allocs: p.allocs, Reused: p.reused, SharedBytes: p.shared.bytes}
+	return Stats{
+		Pooled: p.blocks, PooledBytes: p.bytes, Allocs: p.allocs, Reused: p.reused, UsedBytes: p.used, PeakBytes: p.peak, SharedBytes: p.shared.bytes,
+	}
 }
 
 // drain takes out all blocks that were kept.

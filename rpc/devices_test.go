@@ -275,6 +275,22 @@ func TestWhatADeviceDidInAWorseWayIsAMetric(t *testing.T) {
 	require.Contains(t, scrape(t, ws...), sample("device_work_total", `by="kernels",device="cuda:0",why="there is no library",work="product"`, 0))
 }
 
+func TestADevicesMemoryIsAMetric(t *testing.T) {
+	gpu := gputest.GPU(t, 0, ptx.Config{})
+	ws := sim(t, 1, func(_ int, cfg *Config) { cfg.Devices = []device.Device{gpu} })
+	buf := func() *device.Buffer {
+		b, err := gpu.Alloc(5000)
+		require.NoError(t, err)
+		return b
+	}
+	one, two := buf(), buf()
+	require.NoError(t, one.Release())
+	for of, bytes := range map[string]string{"used": "5120", "cached": "5120", "peak": "10240"} {
+		require.Equal(t, bytes, scrape(t, ws...)[sample("device_memory_bytes", fmt.Sprintf(`device="cuda:0",of=%q`, of), 0)])
+	}
+	require.NoError(t, two.Release())
+}
+
 // Two workers use one GPU, as two processes would: what they send one another never leaves it.
 func TestTensorsAndGradientsOnASharedGPUStayOnIt(t *testing.T) {
 	if runtime.GOOS != "linux" {

@@ -33,6 +33,7 @@ func (w *Worker) Metrics() prometheus.Collector {
 		laneUsed:       desc("lane_used", "1 for the lanes that carry the calls and the tensors of a pair of workers.", "peer", "lane", "use"),
 		lanePassed:     desc("lane_passed_messages_total", "Messages with tensors of an accelerator for the peer's that another lane than this one carried.", "peer", "lane"),
 		deviceWork:     desc("device_work_total", "What devices have made ready, by what does it; why is empty where nothing does it better.", "device", "work", "by", "why"),
+		deviceMemory:   desc("device_memory_bytes", "Memory of devices that this process uses, has kept of what was released, and used at most.", "device", "of"),
 		peers:          desc("peers", "The other workers, by state.", "state"),
 		passes:         desc("passes", "Passes that are alive here."),
 		passBytes:      desc("pass_tensor_bytes", "Bytes of the tensors of all passes that are alive here."),
@@ -48,7 +49,7 @@ type collector struct {
 	serverCalls, serverSeconds, serverInFlight *prometheus.Desc
 	unserved, running, queued                  *prometheus.Desc
 	laneSent, laneReceived, laneUsed           *prometheus.Desc
-	lanePassed, deviceWork                     *prometheus.Desc
+	lanePassed, deviceWork, deviceMemory       *prometheus.Desc
 	peers, passes, passBytes, references       *prometheus.Desc
 	groups                                     groupMetrics
 }
@@ -57,7 +58,7 @@ type collector struct {
 func (m *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range append(m.groups.all(),
 		m.clientCalls, m.clientSeconds, m.clientInFlight, m.serverCalls, m.serverSeconds, m.serverInFlight, m.unserved, m.running, m.queued,
-		m.laneSent, m.laneReceived, m.laneUsed, m.lanePassed, m.deviceWork, m.peers, m.passes, m.passBytes, m.references,
+		m.laneSent, m.laneReceived, m.laneUsed, m.lanePassed, m.deviceWork, m.deviceMemory, m.peers, m.passes, m.passBytes, m.references,
 	) {
 		ch <- d
 	}
@@ -111,6 +112,10 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 			for _, way := range backend.Ways(d) {
 				counter(m.deviceWork, uint64(way.Times), id.String(), way.Work, way.By, way.Why)
 			}
+			s := d.Stats()
+			gauge(m.deviceMemory, float64(s.UsedBytes), id.String(), "used")
+			gauge(m.deviceMemory, float64(s.PooledBytes), id.String(), "cached")
+			gauge(m.deviceMemory, float64(s.PeakBytes), id.String(), "peak")
 		}
 	}
 	for state, n := range peerStates(m.w) {

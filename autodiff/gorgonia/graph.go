@@ -9,9 +9,9 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/weft-project/weft/autodiff"
-	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/autodiff/internal/expr"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/callsite"
 	"github.com/weft-project/weft/kernels"
 )
 

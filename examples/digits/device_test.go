@@ -102,20 +102,26 @@ func TestTheModelTrainsOnAnAcceleratorAsOnTheCPU(t *testing.T) {
 	}
 }
 
-func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
-	data, err := table.Load("", 1)
-	require.NoError(t, err)
-	s := sizes{data.Features, 24, data.Classes, 1, 0}
-	whole := moved(t, s, rule(0.05), device.Host())
+// halvesOn is the network on two workers with a GPU each.
+func halvesOn(t *testing.T, s sizes, r optim.Rule, open func() cuda.Driver) *halves {
 	ws := rpctest.WorldWith(t, simnet.New(simnet.Config{Logger: slog.New(slog.DiscardHandler)}), 2, func(i int, cfg *rpc.Config) {
-		d, err := gpu.On(testgpu.Open(t, ptx.Config{}), place.GPU)
+		d, err := gpu.On(open(), place.GPU)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
 		here := place.Device{Device: d}
 		cfg.Functions, cfg.Devices, cfg.DeviceMaps = functions(), here.Extra(), here.Maps(place.Others(i, 2)...)
 	})
-	m, err := newHalves(t.Context(), ws[0], "worker1", s, rule(0.05))
+	m, err := newHalves(t.Context(), ws[0], "worker1", s, r)
 	require.NoError(t, err)
+	return m
+}
+
+func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
+	data, err := table.Load("", 1)
+	require.NoError(t, err)
+	s := sizes{data.Features, 24, data.Classes, 1, 0}
+	whole := moved(t, s, rule(0.05), device.Host())
+	m := halvesOn(t, s, rule(0.05), func() cuda.Driver { return testgpu.Open(t, ptx.Config{}) })
 	for _, p := range m.head.Params() {
 		require.Equal(t, place.GPU, p.Device())
 	}

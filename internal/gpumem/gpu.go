@@ -190,14 +190,9 @@ func (g *GPU) Driver() cuda.Driver { return g.driver }
 // FaultAddr is where the fault record lies.
 func (g *GPU) FaultAddr() uintptr { return g.fault }
 
-// Take is Memory's. Where there is no room it says how much there is.
+// Take is Memory's.
 func (g *GPU) Take(n int) (uintptr, error) {
 	at, err := g.driver.Alloc(n)
-	if errors.Is(err, device.ErrMemory) {
-		if free, roomErr := g.driver.Room(); roomErr == nil {
-			err = fmt.Errorf("%w: %d bytes asked for, %d free on the GPU; use smaller batches, or end what else uses it", device.ErrMemory, n, free)
-		}
-	}
 	if err == nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -206,10 +201,19 @@ func (g *GPU) Take(n int) (uintptr, error) {
 	return at, err
 }
 
-var _ device.Sized = (*GPU)(nil)
+var (
+	_ device.Sized = (*GPU)(nil)
+	_ device.Roomy = (*GPU)(nil)
+)
 
 // Size is Sized's.
 func (g *GPU) Size() int { return g.driver.Info().Memory }
+
+// Room is Roomy's.
+func (g *GPU) Room() (free, total int64, err error) {
+	n, err := g.driver.Room()
+	return int64(n), int64(g.Size()), err
+}
 
 // Give is Memory's. Work under way may still use the bytes: Free waits for it.
 func (g *GPU) Give(at uintptr, _ int) {

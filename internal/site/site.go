@@ -7,7 +7,7 @@ import (
 )
 
 // ours are the rooms, with their packages, that a user's mistake is never in.
-var ours = [...]string{"autodiff", "collective", "ctx", "device", "kernels", "optim", "rpc"}
+var ours = [...]string{"autodiff", "collective", "ctx", "device", "internal/callsite", "kernels", "optim", "rpc"}
 
 const module = "github.com/weft-project/weft/"
 

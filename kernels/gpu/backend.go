@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/internal/gate"
 	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/gpu/internal/ahead"
 	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
@@ -45,7 +46,7 @@ type funcKey struct {
 
 func newBackend(g *gpumem.GPU, c Config) *backend {
 	b := &backend{gpu: g, cfg: c, images: map[string]cuda.Module{}, funcs: map[funcKey]cuda.Func{}}
-	b.made.gpu = g
+	b.made.gpu, b.made.tally, b.made.ahead = g, &b.tally, ahead.Open(g.Driver().Info().Arch)
 	b.graphs.gpu, b.graphs.tally = g, &b.tally
 	return b
 }

@@ -39,6 +39,9 @@ type Config struct {
 // ErrConfig is wrapped by what On says of its arguments.
 var ErrConfig = errors.New("not a GPU's configuration")
 
+// OldestArch is the compute capability, times ten, that a GPU must have.
+const OldestArch = 75
+
 // mostStreams is as many as [gpumem.Config] takes.
 const mostStreams = 8
 
@@ -50,6 +53,8 @@ func (c Config) check(d cuda.Driver) error {
 	}
 	if v := reflect.ValueOf(d); d == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		wrong("the driver is nil; open one with native.Open, or make the interpreter's with ptx.New")
+	} else if i := d.Info(); i.Arch < OldestArch {
+		wrong("%s has compute capability %d.%d; kernels need %d.%d or later", i.Name, i.Arch/10, i.Arch%10, OldestArch/10, OldestArch%10)
 	}
 	if c.Precision > FP8 {
 		wrong("there is no Precision %d; use gpu.Float32, gpu.TF32, gpu.BF16 or gpu.FP8", c.Precision)

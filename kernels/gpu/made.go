@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/gpumem"
+	"github.com/weft-project/weft/kernels/gpu/internal/ahead"
 	"github.com/weft-project/weft/kernels/gpu/internal/gen"
 )
 
@@ -26,7 +27,9 @@ type module struct{ cuda.Module }
 
 // made are the generated kernels that are loaded, by their text.
 type made struct {
-	gpu *gpumem.GPU
+	gpu   *gpumem.GPU
+	tally *tally
+	ahead ahead.Shelf
 
 	mu     sync.Mutex
 	byBody map[string]madeKernel
@@ -42,8 +45,8 @@ type madeKernel struct {
 	of weak.Pointer[module]
 }
 
-// load gives the kernels of bodies, and the modules that whoever launches them holds. Those that
-// are not there yet become one module.
+// load gives the kernels of bodies, and the modules that whoever launches them holds. Of those that
+// are not there yet, each that there is machine code for is a module, and the others become one.
 func (d *made) load(bodies []string) (fns []cuda.Func, hold []*module, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,25 +67,76 @@ func (d *made) load(bodies []string) (fns []cuda.Func, hold []*module, err error
 	if err := d.bury(deadModules); err != nil {
 		return nil, nil, err
 	}
-	text, names := gen.Module(missing)
-	m, err := d.loadModule(text)
+	more, err := d.loadMissing(missing)
 	if err != nil {
 		return nil, nil, err
 	}
 	for k, x := range missing {
-		fn, err := m.Func(names[k], 0)
-		if err != nil {
-			return nil, nil, fmt.Errorf("generated kernel: %w", err)
-		}
-		fns[at[k]] = fn
-		d.byBody[x.Body] = madeKernel{fn, weak.Make(m)}
+		fns[at[k]] = d.byBody[x.Body].fn
 	}
-	return fns, append(hold, m), nil
+	return fns, append(hold, more...), nil
 }
 
-// loadModule loads a module.
-func (d *made) loadModule(text string) (*module, error) {
-	loaded, err := d.gpu.Driver().Load([]byte(text))
+// loadMissing loads kernels that are not there.
+func (d *made) loadMissing(ks []gen.Kernel) (hold []*module, err error) {
+	hold, rest, refused, err := d.loadAhead(ks)
+	if err != nil || len(rest) == 0 {
+		return hold, err
+	}
+	text, names := gen.Module(rest)
+	m, err := d.loadModule([]byte(text), rest, names)
+	if err == nil {
+		d.count(refused)
+	}
+	return append(hold, m), err
+}
+
+// loadAhead loads those of kernels that there is machine code for, and gives the rest. refused is
+// why the driver took none.
+func (d *made) loadAhead(ks []gen.Kernel) (hold []*module, rest []gen.Kernel, refused, err error) {
+	if d.gpu.Driver().Info().Simulated {
+		return nil, ks, nil, nil
+	}
+	known := map[string]bool{}
+	for k, x := range ks {
+		if known[x.Body] {
+			continue
+		}
+		known[x.Body] = true
+		cubin := d.ahead.Cubin(x)
+		if cubin == nil || refused != nil {
+			rest = append(rest, x)
+			continue
+		}
+		_, name := ahead.Text(x)
+		m, err := d.loadModule(cubin, ks[k:k+1], []string{name})
+		switch {
+		case errors.Is(err, cuda.ErrImage):
+			rest, refused = append(rest, x), err
+		case err != nil:
+			return nil, nil, nil, err
+		default:
+			hold = append(hold, m)
+			d.tally.add(workModule, byCubin, "", nil)
+		}
+	}
+	return hold, rest, refused, nil
+}
+
+// count counts a module that the driver compiles.
+func (d *made) count(refused error) {
+	switch {
+	case d.gpu.Driver().Info().Simulated:
+	case refused != nil:
+		d.tally.add(workModule, byPTX, whyFailedCubin, refused)
+	default:
+		d.tally.add(workModule, byPTX, whyGenerated, nil)
+	}
+}
+
+// loadModule loads kernels, by their names in a module, and holds it.
+func (d *made) loadModule(image []byte, ks []gen.Kernel, names []string) (*module, error) {
+	loaded, err := d.gpu.Driver().Load(image)
 	if err != nil {
 		return nil, fmt.Errorf("generated kernels: %w", err)
 	}
@@ -94,6 +148,13 @@ func (d *made) loadModule(text string) (*module, error) {
 	d.recent[d.next] = m
 	d.next = (d.next + 1) % recentModules
 	runtime.AddCleanup(m, d.died, loaded)
+	for k, x := range ks {
+		fn, err := loaded.Func(names[k], 0)
+		if err != nil {
+			return nil, fmt.Errorf("generated kernel: %w", err)
+		}
+		d.byBody[x.Body] = madeKernel{fn, weak.Make(m)}
+	}
 	return m, nil
 }
 

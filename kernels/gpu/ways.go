@@ -46,6 +46,7 @@ const (
 	whyGraphMemory = "there is no memory for a graph"
 	whyGraphVain   = "its memory does not come back"
 	whyNoCubin     = "there is no machine code for the GPU"
+	whyGenerated   = "it was generated for the program's shapes"
 	whyFailedCubin = "the driver does not take the machine code"
 )
 

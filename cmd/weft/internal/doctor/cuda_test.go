@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 )
 
@@ -14,13 +15,26 @@ func TestEachGPUIsAFindingAndWithoutOneTheReasonIs(t *testing.T) {
 	require.Equal(t, []finding{
 		{good, "cuda", "cuda:0 is NVIDIA H200, 140.0 GiB, sm_90, with a driver for CUDA 13.0"},
 		{poor, "cuda", "cuda:1 is Tesla P100, 16.0 GiB, sm_60, with a driver for CUDA 12.4; it cannot be used: kernels need sm_75 or later"},
-	}, judgeGPUs(gpus, nil))
-	require.Equal(t, []finding{{poor, "cuda", "everything runs on the CPU: no driver"}}, judgeGPUs(nil, errors.New("no driver")))
-	require.Contains(t, judgeGPUs(nil, nil)[0].text, "no CUDA-capable device")
-	require.NotEmpty(t, examineCUDA())
+	}, judgeGPUs(gpus, nil, nil))
+	require.Equal(t, []finding{{poor, "cuda", "everything runs on the CPU: no driver"}}, judgeGPUs(nil, nil, errors.New("no driver")))
+	require.Contains(t, judgeGPUs(nil, nil, nil)[0].text, "no CUDA-capable device")
+	require.NotEmpty(t, examineCUDA(true))
 }
 
 func TestTheLibraryOfProductsIsAFinding(t *testing.T) {
 	require.Equal(t, finding{good, "cublaslt", "/x/libcublasLt.so.11, version 11.11.3"}, judgeLibrary("/x/libcublasLt.so.11", 111103, nil))
 	require.Equal(t, finding{poor, "cublaslt", "products of matrices run on Weft's own kernels, which are slower: none"}, judgeLibrary("", 0, errors.New("none")))
+}
+
+func TestADeviceReportSaysHowMuchMemoryIsFree(t *testing.T) {
+	gpus := []cuda.Info{{Name: "A", Memory: 80 << 30, Arch: 90, Driver: 13000}, {Name: "B", Memory: 80 << 30, Arch: 80, Driver: 13000}, {Name: "C", Arch: 70}}
+	judged := func(first room) []finding {
+		return judgeGPUs(gpus, []room{first, {30 << 30, nil}, {0, errors.New("not asked")}}, nil)
+	}
+	out := judged(room{79 << 30, nil})
+	require.Equal(t, finding{good, "cuda", "cuda:0 is A, 80.0 GiB, sm_90, with a driver for CUDA 13.0, 79.0 free"}, out[0])
+	require.Equal(t, finding{poor, "cuda", "cuda:1 is B, 80.0 GiB, sm_80, with a driver for CUDA 13.0, 30.0 free; other work uses 50.0 GiB"}, out[1])
+	require.NotContains(t, out[2].text, "free")
+	require.Contains(t, judged(room{0, device.ErrMemory})[0].text, "its memory is full")
+	require.Contains(t, judged(room{0, device.ErrLost})[0].text, "it cannot be used: device is lost")
 }

@@ -74,7 +74,7 @@ there it finds the store that the workers have in this round. The job is not dis
 					return fmt.Errorf("--%s is about a running job: give its store with --init tcp://host:port", name)
 				}
 			}
-			findings := slices.Concat(examine(), examineLanes(cmd.Context(), quick), examineSystem(os.ReadFile))
+			findings := slices.Concat(examine(quick), examineLanes(cmd.Context(), quick), examineSystem(os.ReadFile))
 			if report(stdout, findings) == bad {
 				return cli.Exit(cli.CodeFailed, errors.New("a job cannot run here: see FAIL above"))
 			}
@@ -100,13 +100,13 @@ func report(w io.Writer, findings []finding) verdict {
 }
 
 // examine looks at what every system has.
-func examine() []finding {
+func examine(quick bool) []finding {
 	blas, detail := cpukernels.BLAS()
 	return slices.Concat([]finding{
 		{good, "weft", cli.Version()},
 		{good, "processors", fmt.Sprintf("%d, of which Go uses %d", runtime.NumCPU(), runtime.GOMAXPROCS(0))},
 		examineDevices(),
-	}, examineCUDA(), []finding{
+	}, examineCUDA(quick), []finding{
 		examineBLAS(blas, detail, cpu.X86.HasAVX2),
 		examineVectors(cpukernels.Vectors()),
 		examineThreads(cpukernels.Threads()),

@@ -31,7 +31,7 @@ func Module(name string) []byte {
 		if err != nil {
 			return nil
 		}
-		if text, err := readEntry(z, name+".ptx"); err == nil {
+		if text, err := Entry(z, name+".ptx"); err == nil {
 			return text
 		}
 	}
@@ -61,14 +61,15 @@ func Unpack(b []byte) (map[string][]byte, error) {
 	}
 	files := map[string][]byte{}
 	for _, f := range z.File {
-		if files[f.Name], err = readEntry(z, f.Name); err != nil {
+		if files[f.Name], err = Entry(z, f.Name); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
 	return files, nil
 }
 
-func readEntry(z *zip.Reader, name string) ([]byte, error) {
+// Entry reads a file of an archive.
+func Entry(z *zip.Reader, name string) ([]byte, error) {
 	f, err := z.Open(name)
 	if err != nil {
 		return nil, err

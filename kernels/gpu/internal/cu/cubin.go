@@ -15,32 +15,40 @@ func Archs() []int { return []int{80, 90} }
 // CubinArchive is the name of the archive of the cubins for a compute capability.
 func CubinArchive(arch int) string { return fmt.Sprintf("sm_%d.zip", arch) }
 
+// CubinArch is the one of [Archs] whose machine code runs on a GPU of some compute capability.
+func CubinArch(arch int) (a int, ok bool) {
+	for _, a := range slices.Backward(Archs()) {
+		if arch/10 == a/10 && arch >= a {
+			return a, true
+		}
+	}
+	return 0, false
+}
+
 // Cubin is a module as machine code for a GPU of some compute capability; nil where there is none
 // for it, or none that was made of the module's PTX.
 func Cubin(name string, arch int) []byte {
-	for _, a := range slices.Backward(Archs()) {
-		if arch/10 != a/10 || arch < a {
-			continue
-		}
-		b, err := archives.ReadFile(CubinArchive(a))
-		if err != nil {
-			return nil
-		}
-		z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
-		if err != nil {
-			return nil
-		}
-		of, err := readEntry(z, name+".of")
-		if err != nil || !bytes.Equal(of, OfPTX(Module(name))) {
-			return nil
-		}
-		cubin, err := readEntry(z, name+".cubin")
-		if err != nil {
-			return nil
-		}
-		return cubin
+	a, ok := CubinArch(arch)
+	if !ok {
+		return nil
 	}
-	return nil
+	b, err := archives.ReadFile(CubinArchive(a))
+	if err != nil {
+		return nil
+	}
+	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return nil
+	}
+	of, err := Entry(z, name+".of")
+	if err != nil || !bytes.Equal(of, OfPTX(Module(name))) {
+		return nil
+	}
+	cubin, err := Entry(z, name+".cubin")
+	if err != nil {
+		return nil
+	}
+	return cubin
 }
 
 // OfPTX is what an archive has beside a cubin: it tells of what PTX that was made, also where there

@@ -62,13 +62,26 @@ func Module(ks []Kernel) (ptx string, names []string) {
 	for _, k := range ks {
 		name, ok := known[k.Body]
 		if !ok {
-			name = fmt.Sprintf("weft_%d", len(known))
+			name = fmt.Sprintf("%s%d", prefix, len(known))
 			known[k.Body] = name
-			fmt.Fprintf(&b, "\n.visible .entry %s%s", name, k.Body)
+			fmt.Fprintf(&b, "%s%d%s", entry, len(known)-1, k.Body)
 		}
 		names = append(names, name)
 	}
 	return b.String(), names
+}
+
+const (
+	prefix = "weft_" // of kernels' names; a number follows
+	entry  = "\n.visible .entry " + prefix
+)
+
+// Bodies are the kernels of a text of [Module].
+func Bodies(text string) (ks []Kernel) {
+	for _, part := range strings.Split(text, entry)[1:] {
+		ks = append(ks, Kernel{Body: strings.TrimLeft(part, "0123456789")})
+	}
+	return ks
 }
 
 // Code writes the kernels of a case. The error is that of [kernels.Instr.Infer], or wraps

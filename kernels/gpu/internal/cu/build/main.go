@@ -1,9 +1,10 @@
 //go:build (darwin || freebsd || linux) && (amd64 || arm64)
 
 // Command build compiles the CUDA sources of package cu to archives of PTX, by NVRTC 11.8, and that
-// to archives of cubins, by ptxas 12.9. Of those of tests (testdata) it writes PTX to files beside
-// them. With -check it compares instead. All is committed, so that nobody who builds or runs Weft
-// needs a toolkit. It needs no GPU and no CUDA driver.
+// to archives of cubins, by ptxas 12.9, as it does the texts of package ahead. Of the sources of
+// tests (testdata) it writes PTX to files beside them. With -check it compares instead. All is
+// committed, so that nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA
+// driver.
 package main
 
 import (
@@ -21,11 +22,16 @@ import (
 
 func main() {
 	dirs := flag.String("dirs", "kernels/gpu/internal/cu,internal/ptx/testdata,internal/cudatest/testdata", "where the sources lie, with the headers that they include")
+	generated := flag.String("ahead", "kernels/gpu/internal/ahead", "where the texts of generated kernels lie, in testdata")
 	check := flag.Bool("check", false, "write nothing; fail where the PTX of a source is not what is committed")
 	lib := flag.String("nvrtc", os.Getenv("WEFT_NVRTC"), "path of libnvrtc.so.11.2; without it, it is looked for (also $WEFT_NVRTC)")
 	ptxas := flag.String("ptxas", os.Getenv("WEFT_PTXAS"), "path of ptxas 12.9; without it, it is looked for in PATH (also $WEFT_PTXAS)")
 	flag.Parse()
-	if err := run(strings.Split(*dirs, ","), *lib, *ptxas, *check); err != nil {
+	err := run(strings.Split(*dirs, ","), *lib, *ptxas, *check)
+	if err == nil {
+		err = buildAhead(*generated, *ptxas, *check)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 		os.Exit(1)
 	}
@@ -92,6 +98,12 @@ func build(c *compiler, a *assembler, sources []string, archived, check bool) er
 		}
 		maps.Copy(archives, cubins)
 	}
+	return errors.Join(append(errs, store(archives, check))...)
+}
+
+// store writes archives, by their paths, or compares.
+func store(archives map[string]map[string][]byte, check bool) error {
+	var errs []error
 	for path, files := range archives {
 		if check {
 			errs = append(errs, checkArchive(path, files))

@@ -1,10 +1,10 @@
 #include "textflag.h"
 
-// func stackHash() uint64
-TEXT ·stackHash(SB), NOSPLIT|NOFRAME, $0-8
+// func stackHash(frames int) uint64
+TEXT ·stackHash(SB), NOSPLIT|NOFRAME, $0-16
 	MOVD R29, R0
 	MOVD $0, R1
-	MOVD $12, R2
+	MOVD frames+0(FP), R2
 	MOVD $0x9E3779B97F4A7C15, R3
 	MOVD $0x100000, R7
 	CBZ  R0, done
@@ -23,5 +23,5 @@ frame:
 	CBNZ R2, frame
 
 done:
-	MOVD R1, ret+0(FP)
+	MOVD R1, ret+8(FP)
 	RET

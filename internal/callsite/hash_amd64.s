@@ -1,10 +1,10 @@
 #include "textflag.h"
 
-// func stackHash() uint64
-TEXT ·stackHash(SB), NOSPLIT|NOFRAME, $0-8
+// func stackHash(frames int) uint64
+TEXT ·stackHash(SB), NOSPLIT|NOFRAME, $0-16
 	MOVQ BP, AX
 	XORQ DX, DX
-	MOVQ $12, CX
+	MOVQ frames+0(FP), CX
 	MOVQ $0x9E3779B97F4A7C15, BX
 	TESTQ AX, AX
 	JEQ  done
@@ -23,5 +23,5 @@ frame:
 	JNE   frame
 
 done:
-	MOVQ DX, ret+0(FP)
+	MOVQ DX, ret+8(FP)
 	RET

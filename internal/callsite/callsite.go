@@ -55,7 +55,7 @@ const MaxSites = 256
 
 // Here is where the user called the function.
 func (s *Table) Here() *Site {
-	h := stackHash()
+	h := stackHash(near)
 	last := &s.last[h%uint64(len(s.last))]
 	at := last.Load()
 	if at == nil || at.hash != h {
