@@ -3,7 +3,6 @@ package optim
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/kernels"
@@ -23,8 +22,7 @@ func sparsely(u kernels.Update, operands []*autodiff.Tensor) (kernels.Instr, []*
 	case u.Rule == kernels.SGD && u.Momentum != 0:
 		return u, operands, nil
 	case u.Rule == kernels.Adam:
-		// SparseAdam adds Eps before it corrects the mean of squares, Adam after.
-		u.Eps /= math.Sqrt(1 - math.Pow(u.Beta2, float64(u.Step)))
+		u.EpsFirst = true
 	case u.Rule != kernels.SGD && u.Rule != kernels.Adagrad:
 		return nil, nil, fmt.Errorf("%w, and %v takes none; SGD, Adagrad and Adam do, or make the embedding's gradient dense", ErrSparse, u.Rule)
 	}

@@ -360,6 +360,7 @@ func Updates() []kernels.Update {
 // update draws what a rule's options leave open, and operands.
 func (g gen) update(i kernels.Update, d device.Dtype) (kernels.Update, []Tensor) {
 	i.WeightDecay, i.Scale, i.Step = float64(g.IntN(2))*0.1, []float64{0, 1, -1, 0.3}[g.IntN(4)], 1+g.IntN(5)
+	i.EpsFirst, i.Missed = g.chance(0.3), g.chance(0.5)
 	s := g.shape(0)
 	return i, append([]Tensor{g.tensor(d, s), g.tensor(d, s)}, g.state(i, d, s)...)
 }
@@ -373,6 +374,9 @@ func (g gen) state(i kernels.Update, d device.Dtype, s device.Shape) (state []Te
 			fn = func() float64 { return 1.8*g.Float64() - 0.9 }
 		}
 		state = append(state, g.filled(d, s, fn))
+	}
+	if i.Missed {
+		state = append(state, New(device.Int64, device.Shape{}, float64(g.IntN(i.Step))))
 	}
 	return state
 }

@@ -85,7 +85,8 @@ func computed(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error
 		return updateAll(i, in), nil
 	case kernels.UpdateMany:
 		var all []Tensor
-		for each := range slices.Chunk(in, 2+len(i.Of.Slots())) {
+		nin, _ := i.Width()
+		for each := range slices.Chunk(in, nin) {
 			all = append(all, updateAll(i.Of, each)...)
 		}
 		return all, nil
@@ -369,6 +370,12 @@ func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 	for k := range tables {
 		tables[k] = Tensor{in[k].Type, slices.Clone(in[k].V)}
 	}
+	count, counts := last, i.Of
+	if u, ok := i.Of.(kernels.Update); ok && u.Missed {
+		count--
+		u.Missed, u.Step = false, u.Step-int(in[count].V[0])
+		counts = u
+	}
 	size := in[0].Shape[1:].Elems()
 	row := func(k, n int) Tensor {
 		return Tensor{kernels.Type{Dtype: in[k].Dtype, Shape: in[k].Shape[1:]}, tables[k].V[n*size : (n+1)*size]}
@@ -385,7 +392,7 @@ func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 		}
 		var operands []Tensor
 		var types []kernels.Type
-		for k := range tables {
+		for k := range tables[:count] {
 			at := int(id)
 			if k == 1 {
 				at = n
@@ -394,7 +401,7 @@ func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 			}
 			operands = append(operands, row(k, at))
 		}
-		made, err := Oracle(i.Of, operands, types)
+		made, err := Oracle(counts, operands, types)
 		if err != nil {
 			return nil, err
 		}
