@@ -17,10 +17,6 @@ type turn struct {
 	g *autodiff.Tensor
 }
 
-// mostTogether bounds how many parameters one instruction steps, as what is checked of a run grows
-// with the square of its operands.
-const mostTogether = 16
-
 // batch steps parameters in the order of their numbers, so that locks are always taken in one
 // order, and by one instruction those that follow one another and have the same rule, step and
 // device.
@@ -54,7 +50,7 @@ func (t turn) with(o turn) bool {
 func (b *batch) together() (groups [][]turn) {
 	for rest := b.turns; len(rest) > 0; {
 		n := 1
-		for n < min(len(rest), mostTogether) && rest[0].with(rest[n]) {
+		for n < len(rest) && rest[0].with(rest[n]) {
 			n++
 		}
 		groups, rest = append(groups, rest[:n]), rest[n:]

@@ -83,3 +83,28 @@ func TestUpdatesPassOnWhatIsNoNumber(t *testing.T) {
 		}
 	}
 }
+
+func TestALaunchTakesAsManyParametersAsItsArgumentsHold(t *testing.T) {
+	b := machine(t).Memory().(*memory).backend
+	for _, c := range []struct {
+		of   kernels.Update
+		most int
+	}{
+		{kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, 73}, {kernels.Update{Rule: kernels.SGD, LR: 1, Momentum: 0.5, Step: 1}, 55},
+		{kernels.Update{Rule: kernels.AdamW, LR: 1, Step: 1}, 44}, {kernels.Update{Rule: kernels.AdamW, LR: 1, AMSGrad: true, Step: 1}, 36},
+	} {
+		for _, c.of.Missed = range []bool{false, true} {
+			for _, many := range []int{1, c.most, c.most + 1, 2 * c.most, 2*c.most + 1} {
+				var in []kernels.Type
+				for range many {
+					for _, x := range parameter(rand.New(rand.NewPCG(1, 1)), c.of, device.Float32, 5) {
+						in = append(in, x.Type)
+					}
+				}
+				_, code, err := b.ready(kernels.UpdateMany{Of: c.of}, in)
+				require.NoError(t, err)
+				require.Len(t, code.launches, (many+c.most-1)/c.most, "%v", c.of)
+			}
+		}
+	}
+}
