@@ -11,15 +11,27 @@ import (
 // is updated twice. The results may be written over their tables, and then only those rows are
 // touched. An id out of [0, v) is an [IndexError] of Run, before anything is written. The count of an
 // Update that has one comes before the ids, and counts this as one step.
-type OnRows struct{ Of Instr }
+type OnRows struct {
+	Of  Instr
+	Sum bool // of an Update: rows of g of one id are added up first, in their order and in float64, and make one step
+}
 
-func (i OnRows) String() string { return fmt.Sprintf("OnRows(%v)", i.Of) }
+func (i OnRows) String() string {
+	if i.Sum {
+		return fmt.Sprintf("OnRows(%v, of sums)", i.Of)
+	}
+	return fmt.Sprintf("OnRows(%v)", i.Of)
+}
 
 // Infer takes the operands of Of, the second of n rows and the others of v, and ids, int32 or
 // int64.
 func (i OnRows) Infer(in []Type) ([]Type, error) {
 	switch i.Of.(type) {
-	case Binary, Update:
+	case Update:
+	case Binary:
+		if i.Sum {
+			return nil, refuse(i, in, "%v is no step, and takes no sums", i.Of)
+		}
 	default:
 		return nil, refuse(i, in, "%v is no update of a row", i.Of)
 	}

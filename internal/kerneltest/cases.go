@@ -389,9 +389,10 @@ func (g gen) onRows(d device.Dtype) (kernels.Instr, []Tensor) {
 	table := slices.Concat(device.Shape{v}, row)
 	in := []Tensor{g.tensor(d, table), g.tensor(d, slices.Concat(device.Shape{n}, row))}
 	of := kernels.Instr(kernels.Binary{Fn: kernels.Add})
+	sum := false
 	if all := Updates(); g.chance(0.7) {
 		u, _ := g.update(all[g.IntN(len(all))], d)
-		of, in = u, append(in, g.state(u, d, table)...)
+		of, in, sum = u, append(in, g.state(u, d, table)...), g.chance(0.5)
 	}
-	return kernels.OnRows{Of: of}, append(in, g.ids(device.Shape{n}, v))
+	return kernels.OnRows{Of: of, Sum: sum}, append(in, g.ids(device.Shape{n}, v))
 }

@@ -363,6 +363,19 @@ func finiteness(x []float64) float64 {
 	return float64(found)
 }
 
+// sumLater adds to row n of g the later ones of its id.
+func sumLater(ids []float64, n, size int, g Tensor) {
+	for c := range size {
+		sum := g.V[n*size+c]
+		for m := n + 1; m < len(ids); m++ {
+			if ids[m] == ids[n] {
+				sum += g.V[m*size+c]
+			}
+		}
+		g.V[n*size+c] = round(g.Dtype, sum)
+	}
+}
+
 // onRows takes one row after another out, updates it alone, and puts it back.
 func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 	last := len(in) - 1
@@ -386,9 +399,17 @@ func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 			res = append(res, tables[k])
 		}
 	}
+	done := map[float64]bool{}
 	for n, id := range in[last].V {
 		if id < 0 || int(id) >= in[0].Shape[0] {
 			return nil, &kernels.IndexError{Instr: i.String(), ID: int64(id), At: n, N: in[0].Shape[0]}
+		}
+		if i.Sum {
+			if done[id] {
+				continue
+			}
+			done[id] = true
+			sumLater(in[last].V, n, size, tables[1])
 		}
 		var operands []Tensor
 		var types []kernels.Type

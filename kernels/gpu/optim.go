@@ -209,7 +209,7 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 	} else {
 		l.u64(0)
 	}
-	l.u32(count).u32(n).u32(tables-1).u32(p.lanes).u64(uint64(rows)).addStep(d, stepOf(u)).heed()
+	l.u32(count).u32(n).u32(tables-1).u32(p.lanes).flag(i.Sum).u64(uint64(rows)).addStep(d, stepOf(u)).heed()
 	return c, nil
 }
 

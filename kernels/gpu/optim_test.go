@@ -108,3 +108,59 @@ func TestALaunchTakesAsManyParametersAsItsArgumentsHold(t *testing.T) {
 		}
 	}
 }
+
+// The definition sums rows in the order of their ids in float64, and steps one row after another.
+func TestRowsOfOneIDMakeOneStepByTheirSum(t *testing.T) {
+	const rows = 11
+	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
+		g := machine(t)
+		for n, ids := range [][]float64{
+			{}, {3}, {3, 3}, {10, 0, 10}, {1, 2, 3, 4, 5}, {5, 5, 5, 5, 5, 5, 5}, drawnIDs(r, device.Int64, rows, 33).V, drawnIDs(r, device.Int64, rows, 1025).V,
+			drawnIDs(r, device.Int64, rows, sortTile+1).V, make([]float64, 65), make([]float64, 2*sortTile+1),
+		} {
+			of := kerneltest.Updates()[[]int{4, 0, 7}[n%3]] // Adam, SGD, Adagrad: those that take sparse gradients
+			for _, width := range []int{1, 3, 4, 33} {
+				grad := drawn(r, d, len(ids), width)
+				in := []kerneltest.Tensor{drawn(r, d, rows, width), grad}
+				for range of.Slots() {
+					x := drawn(r, d, rows, width)
+					for k := range x.V {
+						x.V[k] = 1 + math.Abs(x.V[k])
+					}
+					in = append(in, kerneltest.New(d, x.Shape, append(x.V, 0)...))
+				}
+				var want []kerneltest.Tensor
+				for k := range len(of.Slots()) + 1 {
+					want = append(want, kerneltest.New(d, device.Shape{rows, width}, append([]float64{}, in[kernels.Replaced(k)].V...)...))
+				}
+				for id := range rows {
+					sum, occurs := make([]float64, width), false
+					for k, is := range ids {
+						if occurs = occurs || int(is) == id; int(is) == id {
+							for c := range sum {
+								sum[c] += grad.V[k*width+c]
+							}
+						}
+					}
+					if !occurs {
+						continue
+					}
+					row := func(x kerneltest.Tensor) kerneltest.Tensor {
+						return kerneltest.New(d, device.Shape{width}, x.V[id*width:(id+1)*width]...)
+					}
+					one := []kerneltest.Tensor{row(in[0]), kerneltest.New(d, device.Shape{width}, sum...)}
+					for _, x := range in[2:] {
+						one = append(one, row(x))
+					}
+					for k, x := range results(t, device.Host(), of, one...) {
+						copy(want[k].V[id*width:], x.V)
+					}
+				}
+				in = append(in, kerneltest.New(device.Int64, device.Shape{len(ids)}, append(ids, 0)...))
+				i := kernels.OnRows{Of: of, Sum: true}
+				require.Equal(t, want, results(t, device.Host(), i, in...), "%v of %d ids, %d wide", of, len(ids), width)
+				require.Equal(t, want, results(t, g, i, in...), "%v of %d ids, %d wide", of, len(ids), width)
+			}
+		}
+	})
+}

@@ -168,12 +168,12 @@ template <class T> void update(const Tensors& t, Step<Acc<T>> s, const Count& c,
 	}
 }
 
-// rowUpdates steps rows of tables, a group for each id that occurs, by the rows of g that have it, in their order.
+// rowUpdates steps rows of tables, a group for each id that occurs, by the rows of g that have it, in their order: by one after another, or by their sum.
 template <class T> struct RowUpdates {
 	T *p, *a, *b, *c;
 	const T* g;
 	const u64* keys;
-	u32 count, n, slots, lanes;
+	u32 count, n, slots, lanes, sum;
 	u64 rows;
 
 	template <int V> void run(const Group& group, const Segment& s, const Step<Acc<T>>& step) const {
@@ -185,11 +185,27 @@ template <class T> struct RowUpdates {
 			if (slots > 0) x = load<V>(a + k);
 			if (slots > 1) y = load<V>(b + k);
 			if (slots > 2) z = load<V>(c + k);
+			u32 j = s.from;
+			P d = load<V>(g + (u64)(u32)keys[j] * n + at);
+			if (sum && j + 1 < s.to) {
+				Pack<double, V> all;
+#pragma unroll
+				for (int v = 0; v < V; v++) all[v] = d[v];
+#pragma unroll 4 // fetched together
+				for (j++; j < s.to; j++) {
+					P more = load<V>(g + (u64)(u32)keys[j] * n + at);
+#pragma unroll
+					for (int v = 0; v < V; v++) all[v] += more[v];
+				}
+#pragma unroll
+				for (int v = 0; v < V; v++) d[v] = all[v];
+			}
 #pragma unroll 1
-			for (u32 j = s.from; j < s.to; j++) {
-				P d = load<V>(g + (u64)(u32)keys[j] * n + at);
+			for (;;) {
 #pragma unroll
 				for (int v = 0; v < V; v++) apply(step, slots, w[v], d[v], x[v], y[v], z[v]);
+				if (++j >= s.to) break;
+				d = load<V>(g + (u64)(u32)keys[j] * n + at);
 			}
 			give<V>(p + k, w);
 			if (slots > 0) give<V>(a + k, x);
@@ -245,11 +261,11 @@ bool told(const u64* record, u64 heed, u64* missed) {
 
 #define KERNELS(T, end) \
 	GLOBAL(256) update_##end(Tensors t, Step<Acc<T>> s, Count c, const u64* record, u64 heed) { update<T>(t, s, c, record, heed); } \
-	GLOBAL(256) rows_update_##end(T* p, T* a, T* b, T* c, const T* g, const u64* keys, u64* missed, u32 count, u32 n, u32 slots, u32 lanes, u64 rows, Step<Acc<T>> s, Count by, \
+	GLOBAL(256) rows_update_##end(T* p, T* a, T* b, T* c, const T* g, const u64* keys, u64* missed, u32 count, u32 n, u32 slots, u32 lanes, u32 sum, u64 rows, Step<Acc<T>> s, Count by, \
 		const u64* record, u64 heed) { \
 		if (told(record, heed, missed)) return; \
 		if (missed != 0 && *missed != 0) by.without(*missed, s); \
-		rowUpdates(RowUpdates<T>{p, a, b, c, g, keys, count, n, slots, lanes, rows}, s); \
+		rowUpdates(RowUpdates<T>{p, a, b, c, g, keys, count, n, slots, lanes, sum, rows}, s); \
 	} \
 	GLOBAL(256) rows_binary_##end(T* p, const T* g, const u64* keys, u32 count, u32 n, u32 lanes, u64 rows, u32 fn, const u64* record, u64 heed) { \
 		if (!Fault::told(record, heed)) rowBinaries(p, g, keys, count, n, lanes, rows, fn); \
