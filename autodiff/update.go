@@ -45,10 +45,7 @@ func ApplyAll(changes []Change) (errs []error, err error) {
 			all[k].release()
 		}
 	}()
-	var seen map[*Tensor]bool // targets, where there are several changes
-	if len(changes) > 1 {
-		seen = map[*Tensor]bool{}
-	}
+	seen := map[*Tensor]bool{} // targets
 	for n, c := range changes {
 		r := replacing{n: n, Change: c}
 		if errs[n] = r.prepare(seen); errs[n] == nil {
@@ -157,8 +154,8 @@ func (r *replacing) known() error {
 	return nil
 }
 
-// prepare checks the change, and takes hold of what it only reads. seen, where it is not nil, has
-// the targets of those before.
+// prepare checks the change, and takes hold of what it only reads. seen has the targets of those
+// before, and of this one when all is well.
 func (r *replacing) prepare(seen map[*Tensor]bool) (err error) {
 	if r.Instr == nil {
 		return fmt.Errorf("%w: the instruction is nil", ErrFunction)
@@ -166,30 +163,36 @@ func (r *replacing) prepare(seen map[*Tensor]bool) (err error) {
 	if r.k, err = prepareUpdate(r.Instr, r.Operands, r.Targets); err != nil {
 		return err
 	}
+	isTarget := make([]bool, len(r.Operands))
 	for j, at := range r.Targets {
 		t := r.Operands[at]
-		if seen[t] || slices.ContainsFunc(r.Targets[:j], func(before int) bool { return r.Operands[before] == t }) {
+		if seen[t] {
+			r.unsee(seen, j)
 			return fmt.Errorf("%w: a target is given twice", ErrFunction)
 		}
+		seen[t], isTarget[at] = true, true
 	}
 	r.ins, r.outs = make([]*device.Buffer, len(r.Operands)), make([]*device.Buffer, len(r.Targets))
 	for j, t := range r.Operands {
-		if slices.Contains(r.Targets, j) {
+		if isTarget[j] {
 			continue
 		}
 		b, err := t.acquire()
 		if err != nil {
 			r.release()
+			r.unsee(seen, len(r.Targets))
 			return err
 		}
 		r.ins[j], r.held = b, append(r.held, b)
 	}
-	if seen != nil {
-		for _, at := range r.Targets {
-			seen[r.Operands[at]] = true
-		}
-	}
 	return nil
+}
+
+// unsee forgets the first n targets.
+func (r *replacing) unsee(seen map[*Tensor]bool, n int) {
+	for _, at := range r.Targets[:n] {
+		delete(seen, r.Operands[at])
+	}
 }
 
 // byAddress is the targets, in an order in which all who lock them take them.

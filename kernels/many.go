@@ -10,8 +10,7 @@ func (i UpdateMany) String() string { return fmt.Sprintf("UpdateMany(%v)", i.Of)
 
 // Width is how many operands and results each parameter has.
 func (i UpdateMany) Width() (ins, outs int) {
-	_, n := i.Of.slots()
-	return 2 + n, 1 + n
+	return i.Of.Width()
 }
 
 // Infer takes the operands of Update, once or more.
@@ -24,12 +23,22 @@ func (i UpdateMany) Infer(in []Type) ([]Type, error) {
 		return nil, refuse(i, in, "expected %d operands for each parameter", ins)
 	}
 	var self Instr = i
-	if err := expectFloats(self, in, len(in)); err != nil {
+	if err := expect(self, in, len(in)); err != nil {
 		return nil, err
 	}
 	out := make([]Type, 0, len(in)/ins*outs)
 	for at := 0; at < len(in); at += ins {
-		if err := sameShapes(self, in, in[at:at+ins]); err != nil {
+		floats, err := i.Of.counted(self, in[at:at+ins], in)
+		if err != nil {
+			return nil, err
+		}
+		if err := sameFloats(self, in, floats); err != nil {
+			return nil, err
+		}
+		if floats[0].Dtype != in[0].Dtype {
+			return nil, refuse(self, in, "the dtypes differ; cast one of them")
+		}
+		if err := sameShapes(self, in, floats); err != nil {
 			return nil, err
 		}
 		out = append(append(out, in[at]), in[at+2:at+ins]...)

@@ -30,8 +30,8 @@ func updateRules() []UpdateRule {
 }
 
 // Update is one step of an optimizer as PyTorch defines it: (p, g, state…) → (p, state…), with a
-// tensor of state for each of [Update.Slots]. Results may be written over p and the state. A rule
-// reads only the fields that it names here.
+// tensor of state for each of [Update.Slots], and with Missed a count at the end of both. Results
+// may be written over p, the state and the count. A rule reads only the fields that it names here.
 type Update struct {
 	Rule        UpdateRule
 	LR          float64
@@ -45,6 +45,7 @@ type Update struct {
 	Beta2    float64 // the same and RMSprop (alpha), Adadelta (rho): decay of the mean of squares, or of the maximum
 	Eps      float64 // all but SGD and Rprop
 	AMSGrad  bool    // Adam, AdamW
+	EpsFirst bool    // Adam: Eps is added before the mean of squares is corrected, as torch's SparseAdam does
 	Centered bool    // RMSprop
 
 	LRDecay float64 // Adagrad
@@ -55,6 +56,52 @@ type Update struct {
 
 	Scale float64 // the gradient is multiplied by it first; 0 means 1, a negative one climbs
 	Step  int     // counts from 1
+
+	// Missed says that the last operand, an int64, is how many of the steps before were not made,
+	// which do not count. The last result is that, and one more where this one is not made: a GPU
+	// knows it, and whoever asked for the step does not.
+	Missed bool
+}
+
+// Rates are the numbers of a rule that depend on how many steps there were.
+type Rates struct {
+	LR      float64 // the rate, with the mean of gradients corrected
+	Correct float64 // Adam, AdamW: what corrects the root of the mean of squares
+	Eps     float64
+	Rest    float64 // SGD with a momentum: what a gradient counts
+}
+
+// Rates are those of step n. Backends compute them by the same products, so that all have the same.
+func (i Update) Rates(n int) Rates {
+	r := Rates{i.LR, 1, i.Eps, 1 - i.Dampening}
+	switch i.Rule {
+	case SGD:
+		if n == 1 { // torch begins with the gradient itself
+			r.Rest = 1
+		}
+	case Adam, AdamW:
+		r.LR, r.Correct = i.LR/(1-power(i.Beta1, n)), 1/math.Sqrt(1-power(i.Beta2, n))
+		if i.EpsFirst {
+			r.Eps *= r.Correct
+		}
+	case Adagrad:
+		r.LR = i.LR / (1 + float64(float64(n-1)*i.LRDecay))
+	case Adamax:
+		r.LR = i.LR / (1 - power(i.Beta1, n))
+	}
+	return r
+}
+
+// power is x to the n. Its products are exact in their order, which math.Pow's are not everywhere.
+func power(x float64, n int) float64 {
+	p := 1.0
+	for ; n > 0; n >>= 1 {
+		if n&1 == 1 {
+			p *= x
+		}
+		x *= x
+	}
+	return p
 }
 
 // Slot is a tensor of state, like the parameter: torch's name for it, and what it is filled with
@@ -198,7 +245,7 @@ func (i Update) String() string {
 	for _, f := range []struct {
 		name string
 		on   bool
-	}{{"Nesterov", i.Nesterov}, {"AMSGrad", i.AMSGrad}, {"centered", i.Centered}} {
+	}{{"Nesterov", i.Nesterov}, {"AMSGrad", i.AMSGrad}, {"centered", i.Centered}, {"eps first", i.EpsFirst}, {"missed", i.Missed}} {
 		if f.on {
 			b.WriteString(f.name + ", ")
 		}
@@ -212,20 +259,45 @@ func (i Update) String() string {
 	return strings.TrimSuffix(b.String(), ", ") + ")"
 }
 
+// Width is how many operands and results there are.
+func (i Update) Width() (ins, outs int) {
+	_, n := i.slots()
+	if i.Missed {
+		n++
+	}
+	return 2 + n, 1 + n
+}
+
+// counted cuts off the count, if there is one.
+func (i Update) counted(self Instr, in, all []Type) (rest []Type, err error) {
+	if !i.Missed {
+		return in, nil
+	}
+	last := len(in) - 1
+	if count := (Type{Dtype: device.Int64}); last < 0 || !in[last].Equal(count) {
+		return nil, refuse(self, all, "the count of steps that were missed must be %v", count)
+	}
+	return in[:last], nil
+}
+
 // Infer takes tensors of floats of one type: the parameter, the gradient, and the state.
 func (i Update) Infer(in []Type) ([]Type, error) {
+	var self Instr = i
 	if err := i.runnable(); err != nil {
-		return nil, refuse(i, in, "%v", err)
+		return nil, refuse(self, in, "%v", err)
+	}
+	floats, err := i.counted(self, in, in)
+	if err != nil {
+		return nil, err
 	}
 	_, n := i.slots()
-	var self Instr = i
-	if err := expectFloats(self, in, 2+n); err != nil {
+	if err := expectFloats(self, floats, 2+n); err != nil {
 		return nil, err
 	}
-	if err := sameShapes(self, in, in); err != nil {
+	if err := sameShapes(self, in, floats); err != nil {
 		return nil, err
 	}
-	out := make([]Type, 1+n)
+	out := make([]Type, len(in)-1)
 	out[0] = in[0]
 	copy(out[1:], in[2:])
 	return out, nil

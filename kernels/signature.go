@@ -48,23 +48,53 @@ func (s *Signature) Check(outs, ins []*device.Buffer) error {
 			return err
 		}
 	}
+	find := places(outs)
 	for n, b := range outs {
 		if err := s.fits("result", n, b, s.Out[n]); err != nil {
 			return err
 		}
-		if slices.Contains(outs[:n], b) {
+		if find.of(b) != n {
 			return s.refuse("result %d is the buffer of another result", n)
 		}
 		if b.ReadOnly() {
 			return fmt.Errorf("%v: result %d: %w", s.Instr, n, device.ErrReadOnly)
 		}
-		for m, a := range ins {
-			if a == b && !overwrites(s.Instr, s.In, s.Out, n, m) {
-				return s.refuse("result %d must not be the buffer of operand %d", n, m)
-			}
+	}
+	for m, a := range ins {
+		if n := find.of(a); n >= 0 && !overwrites(s.Instr, s.In, s.Out, n, m) {
+			return s.refuse("result %d must not be the buffer of operand %d", n, m)
 		}
 	}
 	return nil
+}
+
+// finder says where a buffer is first among some.
+type finder struct {
+	all   []*device.Buffer
+	first map[*device.Buffer]int // nil where there are few
+}
+
+// places makes a finder. Optimizers have hundreds of results.
+func places(all []*device.Buffer) finder {
+	f := finder{all: all}
+	if len(all) > 32 {
+		f.first = make(map[*device.Buffer]int, len(all))
+		for n, b := range slices.Backward(all) {
+			f.first[b] = n
+		}
+	}
+	return f
+}
+
+// of is −1 where the buffer is none of them.
+func (f finder) of(b *device.Buffer) int {
+	if f.first == nil {
+		return slices.Index(f.all, b)
+	}
+	if n, ok := f.first[b]; ok {
+		return n
+	}
+	return -1
 }
 
 func (s *Signature) fits(what string, n int, b *device.Buffer, t Type) error {

@@ -17,10 +17,6 @@ type turn struct {
 	g *autodiff.Tensor
 }
 
-// mostTogether bounds how many parameters one instruction steps, as what is checked of a run grows
-// with the square of its operands.
-const mostTogether = 16
-
 // batch steps parameters in the order of their numbers, so that locks are always taken in one
 // order, and by one instruction those that follow one another and have the same rule, step and
 // device.
@@ -38,6 +34,10 @@ func (b *batch) lockState(t turn) {
 			t.p.Slots = append(t.p.Slots, autodiff.FullLike(t.p.of, slot.Init))
 		}
 	}
+	t.u.Missed = t.p.of.Device().Kind != device.KindCPU
+	if t.u.Missed && (t.p.missed == nil || t.p.missed.Err() != nil) {
+		t.p.missed = onto(autodiff.Scalar(int64(0)), t.p.of)
+	}
 	t.u.Step = t.p.Steps + 1
 	b.turns = append(b.turns, t)
 }
@@ -50,7 +50,7 @@ func (t turn) with(o turn) bool {
 func (b *batch) together() (groups [][]turn) {
 	for rest := b.turns; len(rest) > 0; {
 		n := 1
-		for n < min(len(rest), mostTogether) && rest[0].with(rest[n]) {
+		for n < len(rest) && rest[0].with(rest[n]) {
 			n++
 		}
 		groups, rest = append(groups, rest[:n]), rest[n:]
@@ -67,7 +67,7 @@ func (b *batch) finish() error {
 		}
 	}()
 	for _, t := range b.turns {
-		for _, s := range t.p.Slots {
+		for _, s := range t.p.state(t.u) {
 			if err := s.Err(); errors.Is(err, device.ErrMemory) {
 				return b.full(err)
 			}
@@ -90,7 +90,7 @@ func (b *batch) finish() error {
 func (b *batch) full(err error) error {
 	for _, t := range b.turns {
 		if t.p.Steps == 0 {
-			t.p.Slots = nil
+			t.p.Slots, t.p.missed = nil, nil
 		}
 	}
 	return fmt.Errorf("%w: no parameter was stepped: %w", ErrStep, err)
@@ -152,10 +152,18 @@ func change(g []turn) (c autodiff.Change, err error) {
 	return c, err
 }
 
+// state is what a step replaces beside the parameter.
+func (p *parameter) state(u kernels.Update) []*autodiff.Tensor {
+	if u.Missed {
+		return append(p.Slots[:len(p.Slots):len(p.Slots)], p.missed)
+	}
+	return p.Slots
+}
+
 // operands appends the parameter, its gradient and its state, and which of them the step replaces.
 func (t turn) operands(operands []*autodiff.Tensor, targets []int) ([]*autodiff.Tensor, []int) {
 	targets, operands = append(targets, len(operands)), append(operands, t.p.of, t.g)
-	for _, s := range t.p.Slots {
+	for _, s := range t.p.state(t.u) {
 		targets, operands = append(targets, len(operands)), append(operands, s)
 	}
 	return operands, targets

@@ -8,6 +8,8 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/kernels/gpu"
 )
 
 // Optimizers of one parameter each have nothing to step together.
@@ -74,4 +76,26 @@ func valuesOf(t *testing.T, x *autodiff.Tensor) any {
 	v, err := autodiff.Values[float64](x)
 	require.NoError(t, err)
 	return v
+}
+
+// GPT-2 small has 148 parameters, of which a launch of Adam takes 44.
+func TestAStepOnAGPULaunchesOneKernelForAsManyParametersAsItsArgumentsHold(t *testing.T) {
+	m := ptx.New(ptx.Config{Traffic: true})
+	g, err := gpu.On(m, device.CUDA(0))
+	require.NoError(t, err)
+	var params []*autodiff.Tensor
+	grads := map[*autodiff.Tensor]*autodiff.Tensor{}
+	for n := range 148 {
+		p := autodiff.To(autodiff.Ones(device.Float32, 1+n%7), g).RequireGrad()
+		params, grads[p] = append(params, p), p.Detach()
+	}
+	o, err := New(AdamW{}, params...)
+	require.NoError(t, err)
+	for range 3 {
+		before := m.Traffic()["update_f32"].Launches
+		require.NoError(t, o.Step(grads))
+		require.NoError(t, g.Check())
+		require.EqualValues(t, 4, m.Traffic()["update_f32"].Launches-before)
+	}
+	require.NoError(t, g.Close())
 }

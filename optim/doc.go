@@ -23,8 +23,8 @@
 // travel with each step: the rates of a step are those in force when it is called.
 //
 // A GPU makes no step by what came of a bad index, and says so, maybe later: at the loss, at the
-// next step, or where a parameter is read. Until then such steps are counted, which [Adam] and
-// others go by when they correct their means.
+// next step, or where a parameter or a state is read. Such steps do not count, neither where [Adam]
+// and others correct their means nor in a state: the GPU counts what it missed.
 //
 // What an optimizer keeps can be taken as a [State] and loaded; training then goes on bit for bit.
 // It goes by the parameters' names: see [Named].

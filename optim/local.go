@@ -32,6 +32,7 @@ type parameter struct {
 
 	mu sync.Mutex
 	kept
+	missed *autodiff.Tensor // on an accelerator: how many of its steps were not made, which nobody waits for
 }
 
 // kept is what an optimizer keeps of a parameter between steps; it travels.

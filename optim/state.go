@@ -89,19 +89,39 @@ func (o *Local) members() []member {
 func (o *Local) keep() ([]kept, error) {
 	out := make([]kept, len(o.params))
 	for i, p := range o.params {
-		p.mu.Lock()
-		out[i] = kept{p.Steps, make([]*autodiff.Tensor, len(p.Slots))}
-		for k, s := range p.Slots {
-			out[i].Slots[k] = s.Detach()
-		}
-		p.mu.Unlock()
-		for _, s := range out[i].Slots {
-			if err := s.Err(); err != nil {
-				return nil, fmt.Errorf("%v: %w", p, err)
-			}
+		var err error
+		if out[i], err = p.keep(); err != nil {
+			return nil, fmt.Errorf("%v: %w", p, err)
 		}
 	}
 	return out, nil
+}
+
+// keep is what is kept of a parameter, and counts the steps that were made. An accelerator may tell
+// now of one that was not.
+func (p *parameter) keep() (kept, error) {
+	p.mu.Lock()
+	k := kept{p.Steps, make([]*autodiff.Tensor, len(p.Slots))}
+	for n, s := range p.Slots {
+		k.Slots[n] = s.Detach()
+	}
+	missed := p.missed
+	if missed != nil {
+		missed = missed.Detach()
+	}
+	p.mu.Unlock()
+	errs := make([]error, 0, len(k.Slots)+1)
+	for _, s := range k.Slots {
+		errs = append(errs, s.Err())
+	}
+	if missed != nil {
+		n, err := missed.Item()
+		errs = append(errs, err)
+		if k.Steps -= int(n); k.Steps == 0 {
+			k.Slots = nil
+		}
+	}
+	return k, errors.Join(errs...)
 }
 
 // restore checks everything, and then replaces what is kept.
@@ -126,7 +146,7 @@ func (o *Local) restore(from []kept) error {
 	}
 	for i, p := range o.params {
 		p.mu.Lock()
-		p.kept = fresh[i]
+		p.kept, p.missed = fresh[i], nil
 		p.mu.Unlock()
 	}
 	return nil

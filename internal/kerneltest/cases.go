@@ -360,6 +360,7 @@ func Updates() []kernels.Update {
 // update draws what a rule's options leave open, and operands.
 func (g gen) update(i kernels.Update, d device.Dtype) (kernels.Update, []Tensor) {
 	i.WeightDecay, i.Scale, i.Step = float64(g.IntN(2))*0.1, []float64{0, 1, -1, 0.3}[g.IntN(4)], 1+g.IntN(5)
+	i.EpsFirst, i.Missed = g.chance(0.3), g.chance(0.5)
 	s := g.shape(0)
 	return i, append([]Tensor{g.tensor(d, s), g.tensor(d, s)}, g.state(i, d, s)...)
 }
@@ -374,6 +375,9 @@ func (g gen) state(i kernels.Update, d device.Dtype, s device.Shape) (state []Te
 		}
 		state = append(state, g.filled(d, s, fn))
 	}
+	if i.Missed {
+		state = append(state, New(device.Int64, device.Shape{}, float64(g.IntN(i.Step))))
+	}
 	return state
 }
 
@@ -385,9 +389,10 @@ func (g gen) onRows(d device.Dtype) (kernels.Instr, []Tensor) {
 	table := slices.Concat(device.Shape{v}, row)
 	in := []Tensor{g.tensor(d, table), g.tensor(d, slices.Concat(device.Shape{n}, row))}
 	of := kernels.Instr(kernels.Binary{Fn: kernels.Add})
+	sum := false
 	if all := Updates(); g.chance(0.7) {
 		u, _ := g.update(all[g.IntN(len(all))], d)
-		of, in = u, append(in, g.state(u, d, table)...)
+		of, in, sum = u, append(in, g.state(u, d, table)...), g.chance(0.5)
 	}
-	return kernels.OnRows{Of: of}, append(in, g.ids(device.Shape{n}, v))
+	return kernels.OnRows{Of: of, Sum: sum}, append(in, g.ids(device.Shape{n}, v))
 }

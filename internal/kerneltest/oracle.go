@@ -85,7 +85,8 @@ func computed(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error
 		return updateAll(i, in), nil
 	case kernels.UpdateMany:
 		var all []Tensor
-		for each := range slices.Chunk(in, 2+len(i.Of.Slots())) {
+		nin, _ := i.Width()
+		for each := range slices.Chunk(in, nin) {
 			all = append(all, updateAll(i.Of, each)...)
 		}
 		return all, nil
@@ -362,12 +363,31 @@ func finiteness(x []float64) float64 {
 	return float64(found)
 }
 
+// sumLater adds to row n of g the later ones of its id.
+func sumLater(ids []float64, n, size int, g Tensor) {
+	for c := range size {
+		sum := g.V[n*size+c]
+		for m := n + 1; m < len(ids); m++ {
+			if ids[m] == ids[n] {
+				sum += g.V[m*size+c]
+			}
+		}
+		g.V[n*size+c] = round(g.Dtype, sum)
+	}
+}
+
 // onRows takes one row after another out, updates it alone, and puts it back.
 func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 	last := len(in) - 1
 	tables := make([]Tensor, last)
 	for k := range tables {
 		tables[k] = Tensor{in[k].Type, slices.Clone(in[k].V)}
+	}
+	count, counts := last, i.Of
+	if u, ok := i.Of.(kernels.Update); ok && u.Missed {
+		count--
+		u.Missed, u.Step = false, u.Step-int(in[count].V[0])
+		counts = u
 	}
 	size := in[0].Shape[1:].Elems()
 	row := func(k, n int) Tensor {
@@ -379,13 +399,21 @@ func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 			res = append(res, tables[k])
 		}
 	}
+	done := map[float64]bool{}
 	for n, id := range in[last].V {
 		if id < 0 || int(id) >= in[0].Shape[0] {
 			return nil, &kernels.IndexError{Instr: i.String(), ID: int64(id), At: n, N: in[0].Shape[0]}
 		}
+		if i.Sum {
+			if done[id] {
+				continue
+			}
+			done[id] = true
+			sumLater(in[last].V, n, size, tables[1])
+		}
 		var operands []Tensor
 		var types []kernels.Type
-		for k := range tables {
+		for k := range tables[:count] {
 			at := int(id)
 			if k == 1 {
 				at = n
@@ -394,7 +422,7 @@ func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 			}
 			operands = append(operands, row(k, at))
 		}
-		made, err := Oracle(i.Of, operands, types)
+		made, err := Oracle(counts, operands, types)
 		if err != nil {
 			return nil, err
 		}

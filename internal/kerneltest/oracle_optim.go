@@ -8,6 +8,11 @@ import (
 
 // updateAll is Oracle for updates: element by element, by the formulas of torch's documentation.
 func updateAll(i kernels.Update, in []Tensor) []Tensor {
+	if last := len(in) - 1; i.Missed {
+		missed := in[last]
+		i.Missed, i.Step = false, i.Step-int(missed.V[0])
+		return append(updateAll(i, in[:last]), missed)
+	}
 	outs := []Tensor{build(in[0].Type, func([]int) float64 { return 0 })}
 	for range in[2:] {
 		outs = append(outs, build(in[0].Type, func([]int) float64 { return 0 }))
@@ -59,6 +64,9 @@ func updated(i kernels.Update, w, g float64, s map[string]float64) float64 {
 		if i.AMSGrad {
 			v = math.Max(v, s["max_exp_avg_sq"])
 			s["max_exp_avg_sq"] = v
+		}
+		if i.EpsFirst {
+			return w - i.LR/(1-math.Pow(i.Beta1, t))*math.Sqrt(1-math.Pow(i.Beta2, t))*s["exp_avg"]/(math.Sqrt(v)+i.Eps)
 		}
 		return w - i.LR*(s["exp_avg"]/(1-math.Pow(i.Beta1, t)))/(math.Sqrt(v/(1-math.Pow(i.Beta2, t)))+i.Eps)
 	case kernels.Adagrad:

@@ -127,7 +127,7 @@ func (g wild) views() []*kernels.View {
 func (g wild) update() kernels.Update {
 	all := Updates()
 	i := all[g.IntN(len(all))]
-	i.LR, i.WeightDecay, i.Eps, i.Step, i.AMSGrad, i.Nesterov = g.NormFloat64()+1, g.Float64(), 0.1, g.num(), g.chance(0.5), g.chance(0.5)
+	i.LR, i.WeightDecay, i.Eps, i.Step, i.AMSGrad, i.Nesterov, i.Missed = g.NormFloat64()+1, g.Float64(), 0.1, g.num(), g.chance(0.5), g.chance(0.5), g.chance(0.2)
 	if g.chance(0.1) {
 		i.Rule = "none"
 	}

@@ -44,16 +44,28 @@ func updateBody[T vec.Float](i kernels.Update) parallel.Body {
 
 // updateManyBody runs the rule's loop for each parameter, a large one in pieces.
 func updateManyBody[T vec.Float](i kernels.UpdateMany) parallel.Body {
-	loop := updateLoop[T](i.Of)
+	loop := updateLoop[T](i.Of, i.Of.Step)
 	nin, nout := i.Width()
+	floats := nout
+	if i.Of.Missed {
+		floats--
+	}
 	var idle sync.Pool // of *updateWork[T]
 	return func(outs, ins [][]byte) error {
 		w, _ := idle.Get().(*updateWork[T])
 		if w == nil {
-			w = &updateWork[T]{loop: loop}
+			w = new(updateWork[T])
 		}
 		for ; len(ins) > 0; outs, ins = outs[nout:], ins[nin:] {
-			w.of = updateArgsOf[T](outs[:nout], ins[:nin])
+			w.loop = loop
+			if floats < nout {
+				missed := device.As[int64](ins[nin-1])[0]
+				device.As[int64](outs[floats])[0] = missed
+				if missed != 0 {
+					w.loop = updateLoop[T](i.Of, i.Of.Step-int(missed))
+				}
+			}
+			w.of = updateArgsOf[T](outs[:floats], ins)
 			parallel.For(len(w.of.po), parallel.Grain, w)
 		}
 		w.of = updateArgs[T]{}
@@ -104,13 +116,14 @@ func (s slope[T]) at(g, w T) T {
 
 func root[T device.Float](x T) T { return T(math.Sqrt(float64(x))) }
 
-// updateLoop is the loop of a rule.
-func updateLoop[T vec.Float](i kernels.Update) func(x updateArgs[T]) {
+// updateLoop is the loop of a rule in step n.
+func updateLoop[T vec.Float](i kernels.Update, n int) func(x updateArgs[T]) {
+	r := i.Rates(n)
 	switch i.Rule {
 	case kernels.Adam, kernels.AdamW:
-		return adamLoop[T](i)
+		return adamLoop[T](i, r)
 	case kernels.Adagrad:
-		return adagradLoop[T](i)
+		return adagradLoop[T](i, r)
 	case kernels.Adadelta:
 		return adadeltaLoop[T](i)
 	case kernels.RMSprop:
@@ -118,10 +131,10 @@ func updateLoop[T vec.Float](i kernels.Update) func(x updateArgs[T]) {
 	case kernels.Rprop:
 		return rpropLoop[T](i)
 	case kernels.Adamax:
-		return adamaxLoop[T](i)
+		return adamaxLoop[T](i, r)
 	}
 	if i.Momentum != 0 {
-		return momentumLoop[T](i)
+		return momentumLoop[T](i, r)
 	}
 	return sgdLoop[T](i)
 }
@@ -131,22 +144,17 @@ func sgdLoop[T vec.Float](i kernels.Update) func(x updateArgs[T]) {
 	return func(x updateArgs[T]) { v.Descend(x.po, x.p, x.g, lr, s.scale, s.decay) }
 }
 
-func momentumLoop[T vec.Float](i kernels.Update) func(x updateArgs[T]) {
+func momentumLoop[T vec.Float](i kernels.Update, r kernels.Rates) func(x updateArgs[T]) {
 	s, v := slopeOf[T](i), vec.Best[T]()
-	step := vec.MomentumStep[T]{LR: T(i.LR), Scale: s.scale, Decay: s.decay, Momentum: T(i.Momentum), Damp: T(1 - i.Dampening), Nesterov: i.Nesterov}
-	if i.Step == 1 { // torch begins with the gradient itself
-		step.Damp = 1
-	}
+	step := vec.MomentumStep[T]{LR: T(r.LR), Scale: s.scale, Decay: s.decay, Momentum: T(i.Momentum), Damp: T(r.Rest), Nesterov: i.Nesterov}
 	return func(x updateArgs[T]) { v.Momentum(x.po, x.ao, x.p, x.g, x.a, step) }
 }
 
-func adamLoop[T vec.Float](i kernels.Update) func(x updateArgs[T]) {
+func adamLoop[T vec.Float](i kernels.Update, r kernels.Rates) func(x updateArgs[T]) {
 	s, v := slopeOf[T](i), vec.Best[T]()
 	step := vec.AdamStep[T]{
 		Scale: s.scale, Decay: s.decay, Beta1: T(i.Beta1), Rest1: T(1 - i.Beta1), Beta2: T(i.Beta2), Rest2: T(1 - i.Beta2),
-		Size:    T(i.LR / (1 - math.Pow(i.Beta1, float64(i.Step)))),
-		Correct: T(1 / math.Sqrt(1-math.Pow(i.Beta2, float64(i.Step)))),
-		Eps:     T(i.Eps), Keep: 1, // AdamW shrinks the weight, Adam adds to the gradient
+		Size: T(r.LR), Correct: T(r.Correct), Eps: T(r.Eps), Keep: 1, // AdamW shrinks the weight, Adam adds to the gradient
 	}
 	if i.Rule == kernels.AdamW {
 		step.Keep = T(1 - i.LR*i.WeightDecay)
@@ -154,8 +162,8 @@ func adamLoop[T vec.Float](i kernels.Update) func(x updateArgs[T]) {
 	return func(x updateArgs[T]) { v.Adam(x.po, x.ao, x.bo, x.co, x.p, x.g, x.a, x.b, x.c, step) }
 }
 
-func adagradLoop[T device.Float](i kernels.Update) func(x updateArgs[T]) {
-	size, eps, s := T(i.LR/(1+float64(i.Step-1)*i.LRDecay)), T(i.Eps), slopeOf[T](i)
+func adagradLoop[T device.Float](i kernels.Update, r kernels.Rates) func(x updateArgs[T]) {
+	size, eps, s := T(r.LR), T(r.Eps), slopeOf[T](i)
 	return func(x updateArgs[T]) {
 		po, p, g, a, ao := x.po, x.p[:len(x.po)], x.g[:len(x.po)], x.a[:len(x.po)], x.ao[:len(x.po)]
 		for k := range po {
@@ -236,9 +244,8 @@ func rpropLoop[T device.Float](i kernels.Update) func(x updateArgs[T]) {
 	}
 }
 
-func adamaxLoop[T device.Float](i kernels.Update) func(x updateArgs[T]) {
-	b1, b2, c1, eps, s := T(i.Beta1), T(i.Beta2), T(1-i.Beta1), T(i.Eps), slopeOf[T](i)
-	size := T(i.LR / (1 - math.Pow(i.Beta1, float64(i.Step))))
+func adamaxLoop[T device.Float](i kernels.Update, r kernels.Rates) func(x updateArgs[T]) {
+	b1, b2, c1, eps, size, s := T(i.Beta1), T(i.Beta2), T(1-i.Beta1), T(r.Eps), T(r.LR), slopeOf[T](i)
 	return func(x updateArgs[T]) {
 		po, p, g := x.po, x.p[:len(x.po)], x.g[:len(x.po)]
 		a, b, ao, bo := x.a[:len(x.po)], x.b[:len(x.po)], x.ao[:len(x.po)], x.bo[:len(x.po)]

@@ -146,6 +146,7 @@ func stepsWait[T device.Number](t *testing.T) {
 	}{
 		"SGD":  {kernels.Update{Rule: kernels.SGD, LR: 0.1, Step: 1}, []kernels.Type{f, f}, []int{0}},
 		"Adam": {kernels.UpdateMany{Of: adam}, []kernels.Type{f, f, f, f, f, f, f, f, f, f}, []int{0, 2, 3, 4, 5, 7, 8, 9}},
+		"sums": {kernels.OnRows{Of: adam, Sum: true}, []kernels.Type{f, floats[T](3, stepWidth), f, f, f, ids}, []int{0, 2, 3, 4}},
 		"rows": {kernels.OnRows{Of: adam}, []kernels.Type{f, floats[T](3, stepWidth), f, f, f, ids}, []int{0, 2, 3, 4}},
 	} {
 		for _, inPlace := range []bool{false, true} {

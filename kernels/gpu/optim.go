@@ -38,40 +38,42 @@ const (
 	flagNesterov = 1 << iota
 	flagCentered
 	flagMoving
+	flagEpsFirst
 )
 
-// step is a rule and its numbers: optim.cu's Step.
+// step is a rule and its numbers: optim.cu's Step, and its Count.
 type step struct {
 	rule, flags                                             int
 	scale, decay, lr, b1, r1, b2, r2, eps, correct, keepAll float64
+	of                                                      kernels.Update
 }
 
 // stepOf has the numbers that the host's loops have.
 func stepOf(i kernels.Update) step {
-	s := step{scale: i.Scale, decay: i.WeightDecay, lr: i.LR, b1: i.Beta1, r1: 1 - i.Beta1, b2: i.Beta2, r2: 1 - i.Beta2, eps: i.Eps, keepAll: 1}
+	r := i.Rates(i.Step)
+	s := step{scale: i.Scale, decay: i.WeightDecay, lr: r.LR, b1: i.Beta1, r1: 1 - i.Beta1, b2: i.Beta2, r2: 1 - i.Beta2, eps: r.Eps, correct: r.Correct, keepAll: 1, of: i}
 	if i.Scale == 0 {
 		s.scale = 1
 	}
 	if i.Nesterov {
 		s.flags |= flagNesterov
 	}
-	rest := func(beta float64) float64 { return 1 - math.Pow(beta, float64(i.Step)) }
+	if i.EpsFirst {
+		s.flags |= flagEpsFirst
+	}
 	switch i.Rule {
 	case kernels.SGD:
 		if i.Momentum == 0 {
 			break
 		}
-		s.rule, s.b1, s.r1 = ruleMomentum, i.Momentum, 1-i.Dampening
-		if i.Step == 1 { // torch begins with the gradient itself
-			s.r1 = 1
-		}
+		s.rule, s.b1, s.r1 = ruleMomentum, i.Momentum, r.Rest
 	case kernels.Adam, kernels.AdamW:
-		s.rule, s.lr, s.correct = ruleAdam, i.LR/rest(i.Beta1), 1/math.Sqrt(rest(i.Beta2))
+		s.rule = ruleAdam
 		if i.Rule == kernels.AdamW {
 			s.decay, s.keepAll = 0, 1-i.LR*i.WeightDecay
 		}
 	case kernels.Adagrad:
-		s.rule, s.lr = ruleAdagrad, i.LR/(1+float64(i.Step-1)*i.LRDecay)
+		s.rule = ruleAdagrad
 	case kernels.Adadelta:
 		s.rule = ruleAdadelta
 	case kernels.RMSprop:
@@ -85,7 +87,7 @@ func stepOf(i kernels.Update) step {
 	case kernels.Rprop:
 		s.rule, s.decay, s.b1, s.b2, s.r1, s.r2 = ruleRprop, 0, i.EtaMinus, i.EtaPlus, i.MinStep, i.MaxStep
 	case kernels.Adamax:
-		s.rule, s.lr = ruleAdamax, i.LR/rest(i.Beta1)
+		s.rule = ruleAdamax
 	}
 	return s
 }
@@ -96,13 +98,17 @@ func (l *launch) addStep(d device.Dtype, s step) *launch {
 	for _, v := range []float64{s.scale, s.decay, s.lr, s.b1, s.r1, s.b2, s.r2, s.eps, s.correct, s.keepAll} {
 		l.float(d, v)
 	}
+	l.u64(uint64(s.of.Step))
+	for _, v := range []float64{s.of.LR, s.of.Beta1, s.of.Beta2, s.of.Eps, s.of.LRDecay, 1 - s.of.Dampening} {
+		l.float(device.Float64, v)
+	}
 	return l
 }
 
 // What one launch of an update can take: optim.cu's Tensors.
 const (
-	updateWords  = 400
-	updateFirsts = 102
+	updateWords  = 440
+	updateFirsts = 74
 	updateBytes  = 256 * 4 * 16 // of each tensor, to a block
 )
 
@@ -113,24 +119,35 @@ func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
 	if err != nil {
 		return nil, err
 	}
-	words := 4 + 2*slots
+	nin, nout := i.Width()
+	words := 6 + 2*slots
 	most := min(updateWords/words, updateFirsts-1)
-	params := len(in) / (2 + slots)
+	params := len(in) / nin
 	for from := 0; from < params; from += most {
 		to := min(from+most, params)
 		l, first := c.call(f, 0, 256), [updateFirsts]int{}
 		l.args = make([]arg, 0, updateWords+updateFirsts+15)
 		for k := from; k < to; k++ {
-			t := in[k*(2+slots)]
+			t := in[k*nin]
 			first[k-from] = int(l.grid[0])
-			l.grid[0] += uint32((t.Bytes() + updateBytes - 1) / updateBytes)
-			l.u64(uint64(t.Shape.Elems()))
-			for n := range 2 + slots {
-				l.in(k*(2+slots) + n)
+			blocks := (t.Bytes() + updateBytes - 1) / updateBytes
+			if i.Missed { // one counts
+				blocks = max(blocks, 1)
 			}
-			for n := range 1 + slots {
-				l.out(k*(1+slots) + n)
-				c.old = append(c.old, k*(2+slots)+n+min(n, 1)) // the gradient has no result
+			l.grid[0] += uint32(blocks)
+			l.u64(uint64(t.Shape.Elems()))
+			for n := range nin {
+				l.in(k*nin + n)
+			}
+			if !i.Missed {
+				l.u64(0)
+			}
+			for n := range nout {
+				l.out(k*nout + n)
+				c.old = append(c.old, k*nin+kernels.Replaced(n))
+			}
+			if !i.Missed {
+				l.u64(0)
 			}
 		}
 		for range updateWords - words*(to-from) {
@@ -159,7 +176,7 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 		return nil, err
 	}
 	for k, t := range out {
-		from := k + min(k, 1) // the gradient has no result
+		from := kernels.Replaced(k)
 		c.old = append(c.old, from)
 		c.words(move, t.Bytes()).out(k).in(from).u64(uint64(t.Bytes() / 4))
 	}
@@ -178,14 +195,21 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 		return nil, err
 	}
 	l := p.launch(c, f)
+	tables := len(i.Tables(in)) - 1
 	for k := range 4 {
-		if k < len(out) {
+		if k < tables {
 			l.out(k)
 		} else {
 			l.u64(0)
 		}
 	}
-	l.in(1).temp(keys).u32(count).u32(n).u32(len(out)-1).u32(p.lanes).u64(uint64(rows)).addStep(d, stepOf(u)).heed()
+	l.in(1).temp(keys)
+	if u.Missed {
+		l.out(tables)
+	} else {
+		l.u64(0)
+	}
+	l.u32(count).u32(n).u32(tables-1).u32(p.lanes).flag(i.Sum).u64(uint64(rows)).addStep(d, stepOf(u)).heed()
 	return c, nil
 }
 

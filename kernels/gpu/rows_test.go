@@ -194,6 +194,30 @@ func TestSoftmaxTakesWhatIsMaskedAndWhatIsNoNumberAsTheHostDoes(t *testing.T) {
 	})
 }
 
+// The definition adds up in float64, without subtracting anything but the greatest.
+func TestCrossEntropyOfFloat32KeepsItsDigitsWhereverTheRowsLie(t *testing.T) {
+	r, g := rand.New(rand.NewPCG(8, 8)), machine(t)
+	for _, n := range []int{1, 2, 3, 4, 5, 31, 33, 127, 128, 1023, 1025, 4100} {
+		for _, spread := range []float64{0.1, 3, 30, 1e30} {
+			for _, middle := range []float64{0, -1e4, 3e5} {
+				x := kerneltest.New(device.Float32, device.Shape{1, n}, make([]float64, n)...)
+				most := math.Inf(-1)
+				for k := range x.V {
+					x.V[k] = float64(float32(spread*r.NormFloat64() + middle))
+					most = max(most, x.V[k])
+				}
+				at, sum := r.IntN(n), 0.0
+				for _, v := range x.V {
+					sum += math.Exp(v - most)
+				}
+				want := math.Log(sum) + most - x.V[at]
+				got := results(t, g, kernels.CrossEntropy{}, x, kerneltest.New(device.Int32, device.Shape{1}, float64(at)))[0].V[0]
+				require.InDelta(t, want, got, 5e-7*(1+math.Abs(want)), "%d of spread %g about %g", n, spread, middle)
+			}
+		}
+	}
+}
+
 func TestLayerNormKeepsItsDigitsWhereTheMeanIsFarFromZero(t *testing.T) {
 	x := drawn(rand.New(rand.NewPCG(1, 1)), device.Float32, 2, 300)
 	for k, v := range x.V {

@@ -2,6 +2,15 @@
 
 // Softmax, its logarithm, and cross-entropy. Each row is read once where that can be: it is kept in shared memory, or maximum and sum are found together.
 
+// term is exp(d) for a sum in which the greatest is 1: of float32 in three instructions, where exp takes twelve. What the product rounds off is much only
+// where the term is small, and a term less than any normal number is 0.
+double term(double d) { return exp(d); }
+float term(float d) {
+	float p;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(p) : "f"(d * 1.44269504f));
+	return p;
+}
+
 // Online is the maximum of some numbers, and the sum of exp(x - maximum), as far as they have been seen. A NaN makes the sum NaN.
 template <class A> struct Online {
 	A max, sum;
@@ -15,9 +24,9 @@ template <class A> struct Online {
 		A m = max;
 #pragma unroll
 		for (int k = 0; k < V; k++) m = fmax(m, x[k]);
-		A b = base(m), s = sum * exp(max - b);
+		A b = base(m), s = sum * term(max - b);
 #pragma unroll
-		for (int k = 0; k < V; k++) s += exp(x[k] - b);
+		for (int k = 0; k < V; k++) s += term(x[k] - b);
 		max = m, sum = s;
 	}
 };
@@ -34,7 +43,7 @@ template <class A> Online<A> merge(const Online<A>& a, const Online<A>& b) {
 	const Online<A>&high = first ? a : b, &low = first ? b : a;
 	Online<A> o;
 	o.max = high.max;
-	o.sum = high.sum + low.sum * exp(low.max - Online<A>::base(high.max));
+	o.sum = high.sum + low.sum * term(low.max - Online<A>::base(high.max));
 	return o;
 }
 
