@@ -14,11 +14,12 @@ import (
 // What is counted: products and their epilogues, when they are made ready; graphs, when they are
 // recorded; modules, when they are loaded.
 const (
-	workProduct  = "product"
-	workEpilogue = "epilogue"
-	workBF16     = "bfloat16 product"
-	workGraph    = "graph"
-	workModule   = "module"
+	workProduct   = "product"
+	workEpilogue  = "epilogue"
+	workBF16      = "bfloat16 product"
+	workAttention = "bfloat16 attention"
+	workGraph     = "graph"
+	workModule    = "module"
 
 	byLibrary  = "library"
 	byKernels  = "kernels"
@@ -36,6 +37,7 @@ const (
 	whyPieces      = "its sums come in pieces"
 	whyWidth       = "float32 with a bfloat16 result"
 	whyNoCores     = "the GPU has no tensor cores"
+	whyExtent      = "heads of no multiple of 8 elements, or of more than 256"
 	whyNoRecording = "the driver cannot record it"
 	whyGraphMemory = "there is no memory for a graph"
 	whyGraphVain   = "its memory does not come back"
