@@ -55,21 +55,21 @@ template <class Op> float across(float v, Op op) {
 
 float larger(float a, float b) { return fmaxf(a, b); }
 
-// mask adds the mask to 16 rows of scores that are not scaled yet.
-template <int N, class B> void mask(Scores<N>& s, const B& b, u32 row, u32 col, float scale) {
+// mask adds the mask to 16 rows of scores that are not scaled yet: so it is multiplied by the inverse.
+template <int N, class B> void mask(Scores<N>& s, const B& b, u32 row, u32 col, float by) {
 	Lane<1> me;
 #pragma unroll
 	for (int n = 0; n < N / 8; n++)
 #pragma unroll
-		for (int e = 0; e < 4; e++) s[n][e] += b.mask(row + me.group + e / 2 * 8, col + me.col(n, e)) / scale;
+		for (int e = 0; e < 4; e++) s[n][e] += b.mask(row + me.group + e / 2 * 8, col + me.col(n, e)) * by;
 }
 
-template <int N, class B> void maskTurned(Scores<N>& s, const B& b, u32 key, u32 col, float scale) {
+template <int N, class B> void maskTurned(Scores<N>& s, const B& b, u32 key, u32 col, float by) {
 	Lane<1> me;
 #pragma unroll
 	for (int n = 0; n < N / 8; n++)
 #pragma unroll
-		for (int e = 0; e < 4; e++) s[n][e] += b.mask(col + me.col(n, e), key + me.group + e / 2 * 8) / scale;
+		for (int e = 0; e < 4; e++) s[n][e] += b.mask(col + me.col(n, e), key + me.group + e / 2 * 8) * by;
 }
 
 // drop drops weights of 16 rows, or their gradients. Of a tile, two neighbours have half of one block of words of each row: each makes one.
@@ -146,7 +146,7 @@ void attention(const Rows<float>& to, float* sums, const Rows<const Bf16>& q, co
 		Factor<N> w[M];
 #pragma unroll
 		for (int i = 0; i < M; i++) {
-			if (beside.masks) mask<N>(s[i], beside, first + i * 16, col, x.scale);
+			if (beside.masks) mask<N>(s[i], beside, first + i * 16, col, 1 / x.scale);
 			if (edge) {
 #pragma unroll
 				for (int n = 0; n < N / 8; n++)
@@ -234,7 +234,7 @@ void attentionGradQ(const Rows<float>& to, float* ygy, const Rows<const Bf16>& q
 			scores<16, D, M>(p, g, further<D>(tv + at.along, k / 16, 0));
 #pragma unroll
 			for (int i = 0; i < M; i++) {
-				if (beside.masks) mask<16>(s[i], beside, first + i * 16, col + k, x.scale);
+				if (beside.masks) mask<16>(s[i], beside, first + i * 16, col + k, 1 / x.scale);
 				if (beside.drops) drop<16>(p[i], beside, first + i * 16, col + k);
 #pragma unroll
 				for (int n = 0; n < 2; n++)
@@ -314,7 +314,7 @@ void attentionGradKV(const Rows<float>& toK, const Rows<float>& toV, const Rows<
 					scores<16, D, M>(g, b, further<D>(tg + at.along, k / 16, 0));
 #pragma unroll
 					for (int i = 0; i < M; i++) {
-						if (beside.masks) maskTurned<16>(s[i], beside, first + i * 16, col + k, x.scale);
+						if (beside.masks) maskTurned<16>(s[i], beside, first + i * 16, col + k, 1 / x.scale);
 #pragma unroll
 						for (int n = 0; n < 2; n++) {
 							float sum[2], dot[2];

@@ -94,12 +94,12 @@ template <int D, int M, int Threads, bool Held> struct Own {
 	Factor<D> held[M];
 	u32 line;
 
-	// The rows come to the tile; that is free afterwards if they are held. It must have been before.
+	// The rows come to the tile, which nobody uses then. If they are held, it is free afterwards; else they are there after `arrive` and a barrier.
 	Own(const Head<const Bf16>& x, u32 first, u32 tile) : line(tile + Lines<D>().down + threadIdx.x / 32 * M * 32 * Room<D>) {
 		Fetch<Threads / 2 * M, D, Threads>(x, first).next(tile);
-		arrive();
-		__syncthreads();
 		if constexpr (Held) {
+			arrive();
+			__syncthreads();
 #pragma unroll
 			for (int i = 0; i < M; i++)
 #pragma unroll
