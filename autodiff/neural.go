@@ -136,7 +136,27 @@ func Attention(q, k, v *Tensor, causal bool) *Tensor {
 // t, heads, d), without a matrix of all scores in memory. With causal, row r of q sees the first
 // s−t+r+1 rows of k and v alone.
 func (g *Graph) Attention(q, k, v *gorgonia.Node, causal bool) *gorgonia.Node {
-	outs := g.ApplyAll(kernels.Attention{Causal: causal}, q, k, v)
+	return g.AttentionBy(kernels.Attention{Causal: causal}, q, k, v)
+}
+
+// AttentionBy is [Attention] with what few ask for. i says which of a mask and a [RandomKey] follow;
+// these are moved to the device of q.
+func AttentionBy(i kernels.Attention, q, k, v *Tensor, more ...*Tensor) *Tensor {
+	in := []*Tensor{q, k, v}
+	for _, x := range more {
+		if x.Err() == nil && q.Err() == nil && x.dev != q.dev {
+			x = To(x, q.dev)
+		}
+		in = append(in, x)
+	}
+	return Run(i, in...)
+}
+
+// AttentionBy is [Graph.Attention] with what few ask for. i says which of a mask, which has no
+// gradient, and a key of random numbers follow. Heads of q may share those of k and v: see
+// [kernels.Attention].
+func (g *Graph) AttentionBy(i kernels.Attention, q, k, v *gorgonia.Node, more ...*gorgonia.Node) *gorgonia.Node {
+	outs := g.ApplyAll(i, append([]*gorgonia.Node{q, k, v}, more...)...)
 	if outs == nil {
 		return nil
 	}

@@ -19,9 +19,13 @@ import (
 // An op on tensors is a function that is made once. Those without parameters are ready made; the
 // others are found by their parameters.
 
-// single is the function of one instruction.
+// single is the function of one instruction; of attention, which has two, it gives the first result.
 func single(i kernels.Instr) *Func {
+	_, attends := i.(kernels.Attention)
 	return &Func{name: i.String(), arity: -1, build: func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
+		if attends {
+			return append(g.ApplyAll(i, in...), nil)[:1]
+		}
 		return []*gorgonia.Node{g.Apply(i, in...)}
 	}}
 }

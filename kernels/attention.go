@@ -7,28 +7,63 @@ import (
 )
 
 // Attention is softmax(q·kᵀ/√d)·v for each head of each batch, without a matrix of all scores in
-// memory (Dao, "FlashAttention-2", arXiv:2307.08691): (q [b, t, heads, d], k [b, s, heads, d], v
-// like k) → (y like q, the logarithms of the sums of exponentials [b, heads, t], which the gradient
-// reads). So what a linear layer makes of tokens is read and written without a transpose.
+// memory (Dao, "FlashAttention-2", arXiv:2307.08691): (q [b, t, heads, d], k [b, s, n, d], v like k)
+// → (y like q, the logarithms of the sums of exponentials [b, heads, t], which the gradient reads).
+// So what a linear layer makes of tokens is read and written without a transpose. Where heads is a
+// multiple of n, that many heads in a row have the keys and values of one.
 type Attention struct {
 	// Causal lets row r see the first s−t+r+1 rows of k and v alone, so that the last row sees all;
 	// s is at least t then. What is not finite in what a row does not see does not reach it.
 	Causal bool
+	// Masked takes an operand more, a mask of q's dtype (b, heads, t, s), any of whose extents may
+	// be 1, and adds it to the scores. −∞ hides a key, whose value is multiplied by 0 then. A query
+	// whose scores are all −∞ gives zeros. The mask has no gradient.
+	Masked bool
+	// Drop is the probability with which a weight of a value is 0; the others are multiplied by
+	// 1/(1−Drop). Unless it is 0, a key is the last operand. The weights of a row are those of
+	// ⌈s/4⌉·4 elements that Dropout keeps, of a tensor (b, heads, t, ⌈s/4⌉·4) under that key.
+	Drop float64
 }
 
-func (i Attention) String() string { return fmt.Sprintf("Attention(causal=%v)", i.Causal) }
+func (i Attention) String() string { return fmt.Sprintf("Attention(causal=%v%s)", i.Causal, i.more()) }
 
-// Infer takes tensors of floats of one dtype.
+// more tells of what few ask for.
+func (i Attention) more() (s string) {
+	if i.Masked {
+		s = ", masked"
+	}
+	if i.Drop != 0 {
+		s += fmt.Sprintf(", drop=%v", i.Drop)
+	}
+	return s
+}
+
+// operands is how many there are, of which the first so many are always there.
+func (i Attention) operands(first int) (n int) {
+	n = first
+	if i.Masked {
+		n++
+	}
+	if i.Drop != 0 {
+		n++
+	}
+	return n
+}
+
+// Infer takes tensors of floats of one dtype, and a key.
 func (i Attention) Infer(in []Type) ([]Type, error) {
-	if err := expectFloats(i, in, 3); err != nil {
+	if err := i.expect(i, in, 3); err != nil {
 		return nil, err
 	}
 	q, k := in[0].Shape, in[1].Shape
-	if len(q) != 4 || len(k) != 4 || !k.Equal(in[2].Shape) || q[0] != k[0] || q[2] != k[2] || q[3] != k[3] {
-		return nil, refuse(i, in, "expected q (b, t, heads, d), and k and v (b, s, heads, d)")
+	if len(q) != 4 || len(k) != 4 || !k.Equal(in[2].Shape) || q[0] != k[0] || !shared(q[2], k[2]) || q[3] != k[3] {
+		return nil, refuse(i, in, "expected q (b, t, heads, d), and k and v (b, s, heads, d), or as many heads as divide those of q")
 	}
 	if i.Causal && k[1] < q[1] {
 		return nil, refuse(i, in, "of %d causal rows the first would see none of %d", q[1], k[1])
+	}
+	if i.Masked && !isMask(in[3].Shape, device.Shape{q[0], q[2], q[1], k[1]}) {
+		return nil, refuse(i, in, "expected a mask (b, heads, t, s), any of which may be 1")
 	}
 	sums := device.Shape{q[0], q[2], q[1]}
 	if err := sums.Check(); err != nil {
@@ -37,29 +72,71 @@ func (i Attention) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0], {in[0].Dtype, sums}}, nil
 }
 
+// expect checks dtypes, and the key, of attention or its gradient, of which the first so many
+// operands are always there.
+func (i Attention) expect(of Instr, in []Type, first int) error {
+	n := i.operands(first)
+	if err := expect(of, in, n); err != nil {
+		return err
+	}
+	if i.Drop == 0 {
+		return sameFloats(of, in, in)
+	}
+	if err := sameFloats(of, in, in[:n-1]); err != nil {
+		return err
+	}
+	if err := probability(of, in, i.Drop); err != nil {
+		return err
+	}
+	return expectKey(of, in, n-1)
+}
+
+// shared says whether so many heads can have keys of so many.
+func shared(heads, keys int) bool {
+	return heads == keys || heads > 0 && keys > 0 && heads%keys == 0
+}
+
+func isMask(mask, scores device.Shape) bool {
+	if len(mask) != len(scores) {
+		return false
+	}
+	for k, n := range mask {
+		if n != 1 && n != scores[k] {
+			return false
+		}
+	}
+	return true
+}
+
 // Two products, and the softmax of a score.
 func (i Attention) flops(in, _ []Type) int { return (4*in[0].Shape[3] + 5) * scores(in, i.Causal) }
 
-func (i Attention) rounding() Rounding { return Rounding{Result: true, Operands: true} }
+func (i Attention) rounding() Rounding { return Rounding{Result: true, Operands: true, First: 3} }
 
 // AttentionGrad is the gradient of Attention: (q, k, v, y and the logarithms as Attention gave
-// them, gy like y) → (gq, gk, gv).
+// them, gy like y, and then mask and key, if Attention has them) → (gq, gk, gv).
 type AttentionGrad struct {
-	Causal bool
-	// Joined puts the three side by side into one result (b, t, 3·heads, d), where s is t.
+	Causal, Masked bool
+	Drop           float64
+	// Joined puts the three side by side into one result (b, t, heads+2·n, d), where s is t.
 	Joined bool
 }
 
-func (i AttentionGrad) String() string {
-	return fmt.Sprintf("AttentionGrad(causal=%v, joined=%v)", i.Causal, i.Joined)
+// Of is the Attention whose gradient this is.
+func (i AttentionGrad) Of() Attention {
+	return Attention{Causal: i.Causal, Masked: i.Masked, Drop: i.Drop}
 }
 
-// Infer takes tensors of floats of one dtype.
+func (i AttentionGrad) String() string {
+	return fmt.Sprintf("AttentionGrad(causal=%v, joined=%v%s)", i.Causal, i.Joined, i.Of().more())
+}
+
+// Infer takes tensors of floats of one dtype, and a key.
 func (i AttentionGrad) Infer(in []Type) ([]Type, error) {
-	if err := expectFloats(i, in, 6); err != nil {
+	if err := i.Of().expect(i, in, 6); err != nil {
 		return nil, err
 	}
-	of, err := Attention{Causal: i.Causal}.Infer(in[:3])
+	of, err := i.Of().Infer(append(in[:3:3], in[6:]...))
 	if err != nil {
 		return nil, refuse(i, in, "%v", err)
 	}
@@ -73,7 +150,7 @@ func (i AttentionGrad) Infer(in []Type) ([]Type, error) {
 	if q[1] != k[1] {
 		return nil, refuse(i, in, "gradients of %d and %d rows do not lie side by side", q[1], k[1])
 	}
-	return result(i, in, in[0].Dtype, device.Shape{q[0], q[1], 3 * q[2], q[3]})
+	return result(i, in, in[0].Dtype, device.Shape{q[0], q[1], q[2] + 2*k[2], q[3]})
 }
 
 // Five products.

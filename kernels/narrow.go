@@ -102,6 +102,7 @@ func IsNarrow(t Type) bool { return t.Dtype == device.BFloat16 }
 type Rounding struct {
 	Result   bool // its first result
 	Operands bool // its operands
+	First    int  // of which the first so many; 0: all
 	Sums     bool // but not an operand as large as the result
 	Moves    bool // its operands if its result, which shows them
 	Factors  bool // its operands are rounded before it reads them, so that rounding them loses nothing
@@ -115,6 +116,9 @@ func RoundingOf(i Instr) Rounding {
 	}
 	return of.rounding()
 }
+
+// Keeps says whether operand k may be kept so.
+func (r Rounding) Keeps(k int) bool { return r.Operands && (r.First == 0 || k < r.First) }
 
 type roundable interface{ rounding() Rounding }
 

@@ -89,6 +89,9 @@ func (i Viewed) Infer(in []Type) ([]Type, error) {
 			return nil, refuse(i, in, "the view does not lie within operand %d", k)
 		}
 	}
+	if last := len(in) - 1; last >= 0 && i.In[last] != nil && drops(i.Of) {
+		return nil, refuse(i, in, "a key is read as it is")
+	}
 	out, err := i.Of.Infer(i.Seen(in))
 	if err != nil {
 		return nil, refuse(i, in, "%v", err)
@@ -98,6 +101,17 @@ func (i Viewed) Infer(in []Type) ([]Type, error) {
 
 func (i Viewed) overwrites(in, out []Type, result, operand int) bool {
 	return i.In[operand] == nil && overwrites(i.Of, i.Seen(in), out, result, operand)
+}
+
+// drops says whether attention, or its gradient, has a key.
+func drops(i Instr) bool {
+	switch i := i.(type) {
+	case Attention:
+		return i.Drop != 0
+	case AttentionGrad:
+		return i.Drop != 0
+	}
+	return false
 }
 
 // Seen are the types that the instruction sees.

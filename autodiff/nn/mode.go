@@ -86,8 +86,12 @@ func (l *Dropout) Forward(x *autodiff.Tensor) *autodiff.Tensor {
 	if !l.Training() || x.Err() != nil {
 		return x
 	}
-	key := autodiff.RandomKey(l.seeded(), autodiff.Draw(x, func() uint64 { return l.uses.Add(1) }))
-	return autodiff.Dropout(x, key, l.P)
+	return autodiff.Dropout(x, l.key(x), l.P)
+}
+
+// key is that of a forward of what x is part of.
+func (l *Dropout) key(x *autodiff.Tensor) *autodiff.Tensor {
+	return autodiff.RandomKey(l.seeded(), autodiff.Draw(x, func() uint64 { return l.uses.Add(1) }))
 }
 
 // Params is nothing.

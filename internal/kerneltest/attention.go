@@ -2,6 +2,8 @@ package kerneltest
 
 import (
 	"math"
+	"math/rand/v2"
+	"testing"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -9,34 +11,84 @@ import (
 
 // attention draws attention or its gradient, whose operands are such as attention gives.
 func (g gen) attention(d device.Dtype, grad bool) (kernels.Instr, []Tensor) {
-	causal, joined := g.chance(0.5), grad && g.chance(0.4)
+	of, joined := g.attending(), grad && g.chance(0.4)
 	b, t, heads, e := g.IntN(3), g.extent(), g.IntN(4), g.IntN(9)
 	if g.chance(0.1) {
 		b, heads, t = 1, 1, 30+g.IntN(80) // several blocks of rows
 	}
-	s := t
+	s, keys := t, heads
 	if !joined {
 		s = g.extent()
-		if causal {
+		if of.Causal {
 			s += t
 		}
 	}
-	q, k := device.Shape{b, t, heads, e}, device.Shape{b, s, heads, e}
-	in := []Tensor{g.tensor(d, q), g.tensor(d, k), g.tensor(d, k)}
-	of := kernels.Attention{Causal: causal}
-	if !grad {
-		return of, in
+	if g.chance(0.3) {
+		heads *= 1 + g.IntN(3)
 	}
-	return kernels.AttentionGrad{Causal: causal, Joined: joined}, append(append(in, attended(causal, in)...), g.tensor(d, q))
+	q, k := device.Shape{b, t, heads, e}, device.Shape{b, s, keys, e}
+	in := []Tensor{g.tensor(d, q), g.tensor(d, k), g.tensor(d, k)}
+	more := g.beside(of, in)
+	if !grad {
+		return of, append(in, more...)
+	}
+	return GradOf(of, joined), append(append(append(in, attended(of, append(in[:3:3], more...))...), g.tensor(d, q)), more...)
+}
+
+// attending draws what attention does, often nothing besides.
+func (g gen) attending() (of kernels.Attention) {
+	of.Causal, of.Masked = g.chance(0.5), g.chance(0.3)
+	if g.chance(0.3) {
+		of.Drop = []float64{0.1, 0.5, g.Float64(), 1}[g.IntN(4)]
+	}
+	return of
+}
+
+// GradOf is the gradient of attention.
+func GradOf(of kernels.Attention, joined bool) kernels.AttentionGrad {
+	return kernels.AttentionGrad{Causal: of.Causal, Masked: of.Masked, Drop: of.Drop, Joined: joined}
+}
+
+// Beside draws the mask and the key that attention takes beside queries, keys and values.
+func Beside(r *rand.Rand, of kernels.Attention, in []Tensor) []Tensor {
+	return gen{Rand: r}.beside(of, in)
+}
+
+// beside draws masks that hide some keys, and some queries.
+func (g gen) beside(of kernels.Attention, in []Tensor) (more []Tensor) {
+	if of.Masked {
+		q, k := in[0].Shape, in[1].Shape
+		shape := device.Shape{q[0], q[2], q[1], k[1]}
+		for n := range shape {
+			if g.chance(0.4) {
+				shape[n] = 1
+			}
+		}
+		m := g.tensor(in[0].Dtype, shape)
+		hides, blind, row := 0.2*g.Float64(), 0.2*g.Float64(), false
+		for n := range m.V {
+			if n%shape[3] == 0 {
+				row = g.chance(blind)
+			}
+			if row || g.chance(hides) {
+				m.V[n] = math.Inf(-1)
+			}
+		}
+		more = append(more, m)
+	}
+	if of.Drop != 0 {
+		more = append(more, g.key())
+	}
+	return more
 }
 
 // attended is what attention gives of some operands, rounded.
-func attended(causal bool, in []Tensor) []Tensor {
-	out, err := kernels.Attention{Causal: causal}.Infer(types(in))
+func attended(of kernels.Attention, in []Tensor) []Tensor {
+	out, err := of.Infer(types(in))
 	if err != nil {
 		panic(err)
 	}
-	made := attention(causal, in, out)
+	made := attention(of, in, out)
 	for n := range made {
 		for k, v := range made[n].V {
 			made[n].V[k] = round(out[n].Dtype, v)
@@ -45,36 +97,73 @@ func attended(causal bool, in []Tensor) []Tensor {
 	return made
 }
 
-// viewedAttention draws views of all operands of attention or its gradient; what attention gave is
-// of what the views show.
+// viewedAttention draws views of all operands of attention or its gradient, but the key; what
+// attention gave is of what the views show.
 func (g gen) viewedAttention(d device.Dtype) (kernels.Instr, []Tensor) {
 	of, in := g.attention(d, g.chance(0.5))
+	last := len(in) - 1
+	key := in[last]
 	i, in := g.viewed(of, in)
+	if key.Dtype == device.Int64 {
+		i.In[last], in[last] = nil, key
+	}
 	if grad, ok := of.(kernels.AttentionGrad); ok {
 		i.In[3], i.In[4] = nil, nil
-		copy(in[3:], attended(grad.Causal, seenThrough(i.In[:3], in[:3])))
+		seen := seenThrough(i.In, in)
+		copy(in[3:], attended(grad.Of(), append(seen[:3:3], seen[6:]...)))
 	}
 	return i, in
 }
 
-// looks is the probabilities of one row of queries over the keys that it sees, which are the first.
-// Also the logarithm of the sum of exponentials.
+// looked is attention's operands: the mask and the key are nil where there are none.
+type looked struct {
+	of        kernels.Attention
+	q, k, v   Tensor
+	mask, key *Tensor
+}
+
+func lookedAt(of kernels.Attention, in, more []Tensor) looked {
+	l := looked{of: of, q: in[0], k: in[1], v: in[2]}
+	if of.Masked {
+		l.mask, more = &more[0], more[1:]
+	}
+	if of.Drop != 0 {
+		l.key = &more[0]
+	}
+	return l
+}
+
+// keyHead is the head of keys and values that a head of queries has.
+func (l looked) keyHead(head int) int { return head / (l.q.Shape[2] / l.k.Shape[2]) }
+
+// looks is the probabilities of one row of queries over the keys that it sees, which are the first,
+// and by what the weight of each is multiplied. Also the logarithm of the sum of exponentials.
 //
 //go:norace
-func looks(causal bool, q, k Tensor, b, row, head int) (p []float64, sum float64) {
-	d, seen := q.Shape[3], k.Shape[1]
-	if causal {
-		seen += row + 1 - q.Shape[1]
+func (l looked) looks(b, row, head int) (p, kept []float64, sum float64) {
+	d, seen := l.q.Shape[3], l.k.Shape[1]
+	wide := (seen + 3) / 4 * 4
+	if l.of.Causal {
+		seen += row + 1 - l.q.Shape[1]
 	}
-	p = make([]float64, seen)
+	p, kept = make([]float64, seen), make([]float64, seen)
+	m := math.Inf(-1)
 	for j := range seen {
 		for e := range d {
-			p[j] += q.at([]int{b, row, head, e}) * k.at([]int{b, j, head, e}) / math.Sqrt(float64(d))
+			p[j] += l.q.at([]int{b, row, head, e}) * l.k.at([]int{b, j, l.keyHead(head), e}) / math.Sqrt(float64(d))
+		}
+		if l.mask != nil {
+			p[j] += l.mask.at([]int{b, head, row, j})
+		}
+		m = max(m, p[j])
+		kept[j] = 1
+		if l.key != nil {
+			at := ((b*l.q.Shape[2]+head)*l.q.Shape[1]+row)*wide + j
+			kept[j] = draw(kernels.Random{Fn: kernels.Bernoulli, P: 1 - l.of.Drop}, *l.key, at) / max(1-l.of.Drop, 1e-300)
 		}
 	}
-	m := math.Inf(-1)
-	for _, v := range p {
-		m = max(m, v)
+	if l.mask != nil && math.IsInf(m, -1) {
+		return make([]float64, seen), kept, m
 	}
 	for _, v := range p {
 		sum += math.Exp(v - m)
@@ -83,7 +172,7 @@ func looks(causal bool, q, k Tensor, b, row, head int) (p []float64, sum float64
 	for j := range p {
 		p[j] = math.Exp(p[j] - sum)
 	}
-	return p, sum
+	return p, kept, sum
 }
 
 // eachQuery calls fn for every row of queries of every head.
@@ -111,14 +200,14 @@ func (t Tensor) add(v float64, idx ...int) {
 func zeros(t kernels.Type) Tensor { return Tensor{t, make([]float64, t.Shape.Elems())} }
 
 //go:norace
-func attention(causal bool, in []Tensor, out []kernels.Type) []Tensor {
-	y, sums := zeros(out[0]), zeros(out[1])
+func attention(of kernels.Attention, in []Tensor, out []kernels.Type) []Tensor {
+	y, sums, l := zeros(out[0]), zeros(out[1]), lookedAt(of, in, in[3:])
 	eachQuery(y.Shape, func(b, row, head int) {
-		p, sum := looks(causal, in[0], in[1], b, row, head)
+		p, kept, sum := l.looks(b, row, head)
 		sums.add(sum, b, head, row)
 		for j, w := range p {
 			for e := range y.Shape[3] {
-				y.add(w*in[2].at([]int{b, j, head, e}), b, row, head, e)
+				y.add(w*kept[j]*l.v.at([]int{b, j, l.keyHead(head), e}), b, row, head, e)
 			}
 		}
 	})
@@ -130,30 +219,30 @@ func attention(causal bool, in []Tensor, out []kernels.Type) []Tensor {
 //
 //go:norace
 func attentionGrad(i kernels.AttentionGrad, in []Tensor, out []kernels.Type) []Tensor {
-	q, k, v, gy := in[0], in[1], in[2], in[5]
-	heads, d := q.Shape[2], q.Shape[3]
-	gq, gk, gv := zeros(out[0]), zeros(out[0]), zeros(out[0])
-	ofK, ofV := 0, 0
+	l, gy := lookedAt(i.Of(), in, in[6:]), in[5]
+	heads, keys, d := l.q.Shape[2], l.k.Shape[2], l.q.Shape[3]
+	gq, ofK, ofV := zeros(out[0]), 0, 0
+	gk, gv := gq, gq
 	if i.Joined {
-		gk, gv, ofK, ofV = gq, gq, heads, 2*heads
+		ofK, ofV = heads, heads+keys
 	} else {
 		gk, gv = zeros(out[1]), zeros(out[2])
 	}
-	eachQuery(q.Shape, func(b, row, head int) {
-		p, _ := looks(i.Causal, q, k, b, row, head)
-		gp := make([]float64, len(p))
+	eachQuery(l.q.Shape, func(b, row, head int) {
+		p, kept, _ := l.looks(b, row, head)
+		gp, key := make([]float64, len(p)), l.keyHead(head)
 		for j := range p {
 			for e := range d {
-				g := gy.at([]int{b, row, head, e})
-				gp[j] += g * v.at([]int{b, j, head, e})
-				gv.add(p[j]*g, b, j, ofV+head, e)
+				g := gy.at([]int{b, row, head, e}) * kept[j]
+				gp[j] += g * l.v.at([]int{b, j, key, e})
+				gv.add(p[j]*g, b, j, ofV+key, e)
 			}
 		}
 		for j := range p {
 			gs := softmaxGrad(p, gp, j, false) / math.Sqrt(float64(d))
 			for e := range d {
-				gq.add(gs*k.at([]int{b, j, head, e}), b, row, head, e)
-				gk.add(gs*q.at([]int{b, row, head, e}), b, j, ofK+head, e)
+				gq.add(gs*l.k.at([]int{b, j, key, e}), b, row, head, e)
+				gk.add(gs*l.q.at([]int{b, row, head, e}), b, j, ofK+key, e)
 			}
 		}
 	})
@@ -161,4 +250,20 @@ func attentionGrad(i kernels.AttentionGrad, in []Tensor, out []kernels.Type) []T
 		return []Tensor{gq}
 	}
 	return []Tensor{gq, gk, gv}
+}
+
+// CheckAttention draws operands of attention and of its gradient, with queries and keys of some
+// shapes, and compares both with their definitions.
+func CheckAttention(t testing.TB, on device.Device, r *rand.Rand, of kernels.Attention, d device.Dtype, q, k device.Shape) {
+	t.Helper()
+	g := gen{Rand: r}
+	in := []Tensor{g.tensor(d, q), g.tensor(d, k), g.tensor(d, k)}
+	more := g.beside(of, in)
+	all := append(in[:3:3], more...)
+	Check(t, on, of, all...)
+	back := append(append(append(in[:3:3], attended(of, all)...), g.tensor(d, q)), more...)
+	Check(t, on, GradOf(of, false), back...)
+	if q[1] == k[1] {
+		Check(t, on, GradOf(of, true), back...)
+	}
 }

@@ -131,8 +131,9 @@ func checkLarge(t *testing.T, d device.Device, e extent) {
 			}
 			q, k := g.tensor(dt, device.Shape{1, 70, 3, 33}), g.tensor(dt, device.Shape{1, 150, 3, 33})
 			in := []Tensor{q, k, g.tensor(dt, k.Shape)}
-			Check(t, d, kernels.Attention{Causal: causal}, in...)
-			Check(t, d, kernels.AttentionGrad{Causal: causal}, append(append(in, attended(causal, in)...), g.tensor(dt, q.Shape))...)
+			of := kernels.Attention{Causal: causal}
+			Check(t, d, of, in...)
+			Check(t, d, GradOf(of, false), append(append(in, attended(of, in)...), g.tensor(dt, q.Shape))...)
 		}
 		Check(t, d, kernels.NormalizeGrad{Eps: 1e-5}, g.tensor(dt, device.Shape{2, 300}), g.tensor(dt, device.Shape{2, 300}))
 		Check(t, d, kernels.LayerNormGrad{Eps: 1e-5}, g.tensor(dt, device.Shape{20, 300}), g.tensor(dt, device.Shape{300}), g.tensor(dt, device.Shape{20, 300}))

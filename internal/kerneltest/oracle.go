@@ -78,7 +78,7 @@ func computed(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error
 	case kernels.OnRows:
 		return onRows(i, in)
 	case kernels.Attention:
-		return attention(i.Causal, in, out), nil
+		return attention(i, in, out), nil
 	case kernels.AttentionGrad:
 		return attentionGrad(i, in, out), nil
 	case kernels.Update:

@@ -73,7 +73,7 @@ func (g wild) instr() kernels.Instr {
 		kernels.Pad{Axis: n(), Before: n(), After: n()}, kernels.Concat{Axis: n()}, kernels.Gather{},
 		kernels.ScatterAdd{Rows: n()}, kernels.Softmax{Axis: n(), Log: b}, kernels.SoftmaxGrad{Axis: n(), Log: b},
 		kernels.CrossEntropy{}, kernels.CrossEntropyGrad{}, kernels.Normalize{Eps: 1}, kernels.NormalizeGrad{Eps: 1},
-		kernels.LayerNorm{Eps: 1}, kernels.LayerNormGrad{Eps: 1}, kernels.Attention{Causal: b}, kernels.AttentionGrad{Causal: b, Joined: e},
+		kernels.LayerNorm{Eps: 1}, kernels.LayerNormGrad{Eps: 1}, g.attending(), GradOf(g.attending(), e),
 		kernels.Cast{To: device.Dtype(g.IntN(6))}, kernels.Fill{Type: g.typ(), C: c},
 		g.update(), g.update(), g.update(), kernels.SumSquares{}, kernels.NonFinite{},
 		kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, kernels.OnRows{Of: g.update()}, kernels.UpdateMany{Of: g.update()}, kernels.OnRows{},

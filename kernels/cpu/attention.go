@@ -19,9 +19,13 @@ type attention[T vec.Float] struct {
 	v        *vec.Loops[T]
 	multiply func(p blas.Product, a, b, c []T)
 	b, heads int
+	share    int // heads that have the keys and values of one
 	t, s, d  int // rows of queries, of keys, and their extent
 	causal   bool
+	mask     *masking // nil: none
+	drop     *dropping
 	scale    T   // of scores
+	kept     T   // by what a weight that is not dropped is multiplied
 	block    int // rows of queries at a time
 	grain    int // heads that are worth a thread of their own
 	in       []*headed
@@ -71,15 +75,24 @@ func rowsOfHeads(v *kernels.View) (row int, ok bool) {
 // at is where the rows of a head begin.
 func (h *headed) at(b, head int) int { return h.offset + b*h.batch + head*h.head }
 
-func (a *attention[T]) plan(causal bool, in []kernels.Type, views []*kernels.View, g blas.Gemmer) {
+// plan is for attention or its gradient, of whose operands the first so many are always there.
+func (a *attention[T]) plan(i kernels.Attention, first int, in []kernels.Type, views []*kernels.View, g blas.Gemmer) {
 	q, k := in[0].Shape, in[1].Shape
 	a.v, a.multiply = vec.Best[T](), blas.GemmFor[T](g)
-	a.b, a.heads, a.t, a.s, a.d, a.causal, a.scale = q[0], q[2], q[1], k[1], q[3], causal, 1
+	a.b, a.heads, a.t, a.s, a.d, a.causal, a.scale = q[0], q[2], q[1], k[1], q[3], i.Causal, 1
+	a.share = max(1, a.heads/max(1, k[2]))
 	if a.d > 0 {
 		a.scale = T(1 / math.Sqrt(float64(a.d)))
 	}
-	for n, t := range in {
+	for n, t := range in[:first] {
 		a.in = append(a.in, headedBy(kernels.ViewOf(in, views, n), t.Dtype.Size()))
+	}
+	if i.Masked {
+		a.mask = maskedBy(kernels.ViewOf(in, views, first))
+	}
+	if i.Drop > 0 {
+		a.drop = &dropping{threshold(1 - i.Drop), (a.s + 3) / 4}
+		a.kept = T(1 / (1 - i.Drop)) // with 1 nothing is kept, and nothing scaled
 	}
 	a.block = max(1, min(a.t, attentionRows))
 	a.grain = max(1, attentionWork/max(1, blas.Product{M: a.t, N: a.s, K: a.d}.Work(attentionWork)))
@@ -99,13 +112,21 @@ func (a *attention[T]) seen(row int) int {
 
 // attending is the memory of a run.
 type attending[T vec.Float] struct {
-	in  [6][]T
-	out [3][]T
-	lay [6]*scratch.Memory
+	in   [6][]T
+	out  [3][]T
+	lay  [6]*scratch.Memory
+	mask []T
+	key  philox
 }
 
 func (a *attention[T]) begin(r *attending[T], outs, ins [][]byte) {
-	for n, x := range ins {
+	if a.drop != nil {
+		r.key = keyOf(ins[len(ins)-1])
+	}
+	if a.mask != nil {
+		r.mask = device.As[T](ins[len(a.in)])
+	}
+	for n, x := range ins[:len(a.in)] {
 		r.in[n] = device.As[T](x)
 		if h := a.in[n]; h.lay != nil {
 			r.lay[n] = scratch.Take(h.bytes)
@@ -129,6 +150,9 @@ func (r *attending[T]) end() {
 
 // rows is operand n from row on of a head.
 func (a *attention[T]) rows(r *attending[T], n, b, head, row int) (x []T, ld int) {
+	if n == 1 || n == 2 {
+		head /= a.share
+	}
 	h := a.in[n]
 	return from(r.in[n], h.at(b, head)+row*h.row), h.row
 }
@@ -172,7 +196,7 @@ func (a *attention[T]) touched(x []T, rows, ld int) bool {
 
 func attentionBody[T vec.Float](i kernels.Attention, in []kernels.Type, views []*kernels.View, g blas.Gemmer) parallel.Body {
 	a := &attention[T]{}
-	a.plan(i.Causal, in, views, g)
+	a.plan(i, 3, in, views, g)
 	a.idle.New = func() any { return &attentionRun[T]{a: a} }
 	return func(outs, ins [][]byte) error {
 		r := a.idle.Get().(*attentionRun[T])
@@ -226,10 +250,16 @@ func (r *attentionRun[T]) block(b, head, row, n int, k, q, scores, most []T) {
 	for j := range n {
 		line := scores[j*hi : (j+1)*hi]
 		see := line[:a.seen(row+j)]
+		a.masks(&r.attending, see, b, head, row+j)
 		most[j] = a.v.Max(see)
-		sum := a.v.ExpSum(see, see, most[j])
 		clear(line[len(see):])
+		if sums[j] = 0; a.hidden(most[j]) {
+			clear(see)
+			continue
+		}
+		sum := a.v.ExpSum(see, see, most[j])
 		a.v.Scale(see, see, T(1/sum))
+		a.drops(&r.attending, see, b, head, row+j)
 		sums[j] = T(sum)
 	}
 	a.v.Log(sums, sums)

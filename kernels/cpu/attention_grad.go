@@ -13,21 +13,25 @@ import (
 // gradients of keys and values over them.
 type attentionBackward[T vec.Float] struct {
 	attention[T]
-	out [3]headed
+	out  [3]headed
+	keys int // heads of keys
 }
 
 func attentionGradBody[T vec.Float](i kernels.AttentionGrad, in []kernels.Type, views []*kernels.View, g blas.Gemmer) parallel.Body {
 	a := &attentionBackward[T]{}
-	a.plan(i.Causal, in, views, g)
+	a.plan(i.Of(), 6, in, views, g)
+	a.keys = in[1].Shape[2]
+	offset, all := 0, (a.heads+2*a.keys)*a.d
 	for n := range a.out {
 		rows, width := a.t, a.heads*a.d
 		if n > 0 {
-			rows = a.s
+			rows, width = a.s, a.keys*a.d
 		}
 		a.out[n] = headed{batch: rows * width, row: width, head: a.d}
 		if i.Joined {
-			a.out[n] = headed{offset: n * width, batch: 3 * rows * width, row: 3 * width, head: a.d}
+			a.out[n] = headed{offset: offset, batch: rows * all, row: all, head: a.d}
 		}
+		offset += width
 	}
 	a.idle.New = func() any { return &attentionGradRun[T]{a: a} }
 	return func(outs, ins [][]byte) error {
@@ -36,14 +40,14 @@ func attentionGradBody[T vec.Float](i kernels.AttentionGrad, in []kernels.Type, 
 		for n := len(outs); n < 3; n++ {
 			r.attending.out[n] = r.attending.out[0]
 		}
-		parallel.For(a.b*a.heads, a.grain, r)
+		parallel.For(a.b*a.keys, max(1, a.grain/a.share), r)
 		r.end()
 		a.idle.Put(r)
 		return nil
 	}
 }
 
-// attentionGradRun is one run; its pieces are heads.
+// attentionGradRun is one run; its pieces are heads of keys.
 type attentionGradRun[T vec.Float] struct {
 	a *attentionBackward[T]
 	attending[T]
@@ -61,34 +65,52 @@ func (r *attentionGradRun[T]) Piece(lo, hi int) {
 	x := scratch.Elems[T](s)
 	at := attentionScratch[T]{x[:nk], x[nk:][:nk], x[2*nk:][:nq], x[2*nk+nq:][:np], x[2*nk+nq+np:][:np]}
 	for ; lo < hi; lo++ {
-		b, head := lo/a.heads, lo%a.heads
+		b, head := lo/a.keys, lo%a.keys*a.share
 		if a.t == 0 {
 			r.nothing(b, head)
 		}
 		a.turned(at.k, &r.attending, 1, b, head)
 		a.turned(at.v, &r.attending, 2, b, head)
 		r.blocks(b, head, a.block, at)
-		for n, rows := range [3]int{a.t, a.s, a.s} {
-			if x, ld := r.to(n, b, head); a.touched(x, rows, ld) {
-				r.blocks(b, head, 1, at)
-				break
-			}
+		if r.spoilt(b, head) {
+			r.blocks(b, head, 1, at)
 		}
 	}
 	s.Free()
 }
 
-// blocks computes the gradients of a head, some rows of queries at a time.
-func (r *attentionGradRun[T]) blocks(b, head, rows int, s attentionScratch[T]) {
+// spoilt says whether any result of heads that share keys is touched.
+func (r *attentionGradRun[T]) spoilt(b, first int) bool {
+	a := r.a
+	for head := first; head < first+a.share; head++ {
+		if x, ld := r.to(0, b, head); a.touched(x, a.t, ld) {
+			return true
+		}
+	}
+	for n := 1; n < 3; n++ {
+		if x, ld := r.to(n, b, first); a.touched(x, a.s, ld) {
+			return true
+		}
+	}
+	return false
+}
+
+// blocks computes the gradients of heads that share keys, some rows of queries at a time.
+func (r *attentionGradRun[T]) blocks(b, first, rows int, s attentionScratch[T]) {
 	t := r.a.t
 	last := (t - 1) / rows * rows
-	for row := last; row >= 0 && t > 0; row -= rows { // the last sees all keys
-		r.block(b, head, row, min(rows, t-row), s, row < last)
+	for head := first; head < first+r.a.share; head++ {
+		for row := last; row >= 0 && t > 0; row -= rows { // the last sees all keys
+			r.block(b, head, row, min(rows, t-row), s, head > first || row < last)
+		}
 	}
 }
 
 // to is where the rows of a head of result n begin, and their distance.
 func (r *attentionGradRun[T]) to(n, b, head int) (x []T, ld int) {
+	if n > 0 {
+		head /= r.a.share
+	}
 	o := &r.a.out[n]
 	return from(r.attending.out[n], o.at(b, head)), o.row
 }
@@ -129,7 +151,7 @@ func (r *attentionGradRun[T]) block(b, head, row, n int, s attentionScratch[T], 
 }
 
 // softmax makes probabilities of scores, and of the gradients of probabilities those of scores:
-// p·(gp − y·gy), because y·gy is Σ p·gp.
+// p·(gp − y·gy), because y·gy is Σ p·gp. What is dropped of p has no part in gp.
 func (r *attentionGradRun[T]) softmax(b, head, row, n, hi int, s attentionScratch[T]) {
 	a := r.a
 	y, ldy := a.rows(&r.attending, 3, b, head, row)
@@ -138,9 +160,17 @@ func (r *attentionGradRun[T]) softmax(b, head, row, n, hi int, s attentionScratc
 	for j := range n {
 		see := a.seen(row + j)
 		p, gp := s.p[j*hi:(j+1)*hi], s.gp[j*hi:(j+1)*hi]
+		if a.hidden(sums[j]) {
+			clear(p)
+			clear(gp)
+			continue
+		}
+		a.masks(&r.attending, p[:see], b, head, row+j)
 		a.v.ExpSum(p[:see], p[:see], sums[j])
+		a.drops(&r.attending, gp[:see], b, head, row+j)
 		a.v.Shift(gp[:see], gp[:see], T(-a.v.Dot(y[j*ldy:][:a.d], gy[j*ldg:][:a.d])))
 		a.v.Mul(gp[:see], gp[:see], p[:see])
+		a.drops(&r.attending, p[:see], b, head, row+j)
 		clear(p[see:])
 		clear(gp[see:])
 	}

@@ -63,6 +63,22 @@ func TestAttentionAgreesWithItsDefinitionAcrossTilesAndSlices(t *testing.T) {
 	})
 }
 
+func TestAttentionWithMasksSharedKeysAndDroppedWeightsAgreesWithItsDefinition(t *testing.T) {
+	g, r := machine(t), rand.New(rand.NewPCG(23, 2))
+	for n, x := range []struct{ b, t, s, heads, keys, d int }{{1, 1, 1, 1, 1, 1}, {2, 3, 5, 6, 2, 4}, {1, 65, 67, 2, 1, 8}, {1, 33, 97, 3, 1, 5}, {1, 4, 4, 2, 2, 66}} {
+		for way := range 8 {
+			of := kernels.Attention{Causal: way&1 != 0, Masked: way&2 != 0}
+			if way&4 != 0 {
+				of.Drop = 0.3
+			}
+			d := []device.Dtype{device.Float32, device.Float64}[(n+way/2)%2]
+			t.Run(fmt.Sprint(x, of, d), func(t *testing.T) {
+				kerneltest.CheckAttention(t, g, r, of, d, device.Shape{x.b, x.t, x.heads, x.d}, device.Shape{x.b, x.s, x.keys, x.d})
+			})
+		}
+	}
+}
+
 func TestAttentionReadsWhatAProductOfTokensMakesWithoutACopy(t *testing.T) {
 	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
 		const b, n, h, e = 2, 5, 3, 4
@@ -147,8 +163,8 @@ func fault(t *testing.T, d *device.Accelerator, i kernels.Instr, in []kernels.Ty
 	return errors.Join(err, d.Download(make([]byte, 4), bufs[0], 0))
 }
 
-// both runs attention and its gradient, whose operand is gy.
-func (x heads) both(t *testing.T, d *device.Accelerator, of device.Dtype, gy ...device.Dtype) error {
+// both runs attention and its gradient, also with a mask and a key.
+func (x heads) both(t *testing.T, d *device.Accelerator, of device.Dtype, more bool) error {
 	q, k := kernels.Type{Dtype: of, Shape: device.Shape{x.b, x.t, x.h, x.d}}, kernels.Type{Dtype: of, Shape: device.Shape{x.b, x.s, x.h, x.d}}
 	sums := kernels.Type{Dtype: device.Float32, Shape: device.Shape{x.b, x.h, x.t}}
 	as := func(i kernels.Instr) kernels.Instr {
@@ -157,11 +173,17 @@ func (x heads) both(t *testing.T, d *device.Accelerator, of device.Dtype, gy ...
 		}
 		return i
 	}
-	if err := fault(t, d, as(kernels.Attention{}), []kernels.Type{q, k, k}); err != nil {
-		return err
-	}
-	for _, gy := range gy {
-		if err := fault(t, d, as(kernels.AttentionGrad{}), []kernels.Type{q, k, k, q, sums, {Dtype: gy, Shape: q.Shape}}); err != nil {
+	var errs []error
+	for _, of := range []kernels.Attention{{}, {Masked: true, Drop: 0.5}} {
+		var beside []kernels.Type
+		if of.Masked {
+			beside = []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{1, 1, 1, x.s}}, {Dtype: device.Int64, Shape: device.Shape{2}}}
+		}
+		errs = append(errs, fault(t, d, as(of), append([]kernels.Type{q, k, k}, beside...)))
+		if errors.Join(errs...) == nil {
+			errs = append(errs, fault(t, d, as(kerneltest.GradOf(of, false)), append([]kernels.Type{q, k, k, q, sums, q}, beside...)))
+		}
+		if err := errors.Join(errs...); err != nil || !more {
 			return err
 		}
 	}
@@ -175,11 +197,11 @@ func TestEveryBarrierOfAttentionIsNeeded(t *testing.T) {
 		x             heads
 		barriers      int
 		of            device.Dtype
-		gy            []device.Dtype
+		more          bool
 	}{
-		{"attention", "attention_f64", Float32, heads{1, 65, 65, 1, 68}, 18, device.Float32, []device.Dtype{device.Float32}}, // two tiles of each, and two slices
-		{"attention_bf16", "attention_bf16_128", BF16, heads{1, 200, 200, 1, 8}, 13, device.Float32, []device.Dtype{device.Float32}},
-		{"attention_b64", "", BF16, heads{1, 200, 200, 1, 8}, 23, device.BFloat16, []device.Dtype{device.BFloat16, device.Float32}},
+		{"attention", "attention_more_f32", Float32, heads{1, 65, 65, 1, 68}, 18, device.Float32, false}, // two tiles of each, and two slices
+		{"attention_b64", "", BF16, heads{1, 80, 80, 1, 8}, 24, device.BFloat16, true},
+		{"attention_b256", "", BF16, heads{1, 40, 40, 1, 136}, 22, device.BFloat16, true},
 	} {
 		on := func(d cuda.Driver) *device.Accelerator {
 			acc, err := Config{Precision: c.with}.On(d, device.CUDA(0))
@@ -187,7 +209,7 @@ func TestEveryBarrierOfAttentionIsNeeded(t *testing.T) {
 			return acc
 		}
 		right := on(ptx.New(ptx.Config{}))
-		require.NoError(t, c.x.both(t, right, c.of, c.gy...))
+		require.NoError(t, c.x.both(t, right, c.of, c.more))
 		require.NoError(t, right.Close())
 		for nth := range c.barriers + 1 {
 			if soak.Cases(1) == 1 && nth%3 != 0 && nth < c.barriers {
@@ -200,7 +222,9 @@ func TestEveryBarrierOfAttentionIsNeeded(t *testing.T) {
 			}
 			require.Less(t, nth, c.barriers)
 			d := on(p)
-			require.ErrorContains(t, c.x.both(t, d, c.of, c.gy...), "race", "barrier %d of %s", nth, c.module)
+			err := c.x.both(t, d, c.of, c.more)
+			require.Error(t, err, "barrier %d of %s", nth, c.module)
+			require.Regexp(t, "race|reads shared memory at .* which nobody wrote", err.Error())
 			_ = d.Close() // it is lost
 		}
 	}
@@ -239,7 +263,7 @@ func TestAttentionInBfloat16IsNearItsDefinition(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close()) }()
 	for _, x := range []heads{
-		{1, 150, 150, 1, 64}, {2, 20, 20, 2, 8}, {1, 130, 200, 1, 72}, {1, 40, 40, 1, 128}, {1, 3, 0, 1, 8}, {1, 0, 3, 1, 8}, {1, 1, 300, 1, 16},
+		{1, 150, 150, 1, 64}, {2, 20, 20, 2, 8}, {1, 130, 200, 1, 72}, {1, 40, 40, 1, 128}, {1, 20, 37, 1, 200}, {1, 35, 35, 1, 256}, {1, 3, 0, 1, 8}, {1, 0, 3, 1, 8}, {1, 1, 300, 1, 16},
 	} {
 		for _, causal := range []bool{false, true} {
 			if causal && x.s < x.t {
@@ -267,11 +291,53 @@ func TestAttentionInBfloat16IsNearItsDefinition(t *testing.T) {
 				}
 				c, err := g.Memory().(*memory).backend.lower(of, []kernels.Type{forward[0].Type, forward[1].Type, forward[2].Type}, nil)
 				require.NoError(t, err)
-				require.EqualValues(t, 256, c.launches[0].block[0])
-				require.EqualValues(t, 34<<10, c.launches[0].shared, "the units for bfloat16 are not used")
+				require.True(t, usesUnits(c, x.d), "the units for bfloat16 are not used")
 			})
 		}
 	}
+}
+
+func TestWhatFewAskOfAttentionInBfloat16IsNearItsDefinition(t *testing.T) {
+	r, g := rand.New(rand.NewPCG(23, 16)), brief(t, tensor(t))
+	all := kernels.Attention{Causal: true, Masked: true, Drop: 0.3}
+	for _, x := range []struct {
+		b, t, s, heads, keys, d int
+		ways                    []kernels.Attention
+	}{
+		{1, 1, 1, 1, 1, 8, []kernels.Attention{all}},
+		{1, 33, 67, 4, 2, 8, []kernels.Attention{{}, {Masked: true}, {Drop: 0.3}, all}},
+		{2, 17, 17, 3, 1, 24, []kernels.Attention{{Causal: true}, all}},
+		{1, 130, 131, 2, 1, 64, []kernels.Attention{all}},
+		{1, 19, 34, 2, 1, 96, []kernels.Attention{{Causal: true}, all}},
+		{1, 31, 33, 2, 2, 128, []kernels.Attention{all}},
+		{1, 15, 18, 2, 1, 200, []kernels.Attention{{}, all}},
+	} {
+		for _, of := range x.ways {
+			t.Run(fmt.Sprint(x.b, x.t, x.s, x.heads, x.keys, x.d, of), func(t *testing.T) {
+				q, k := device.Shape{x.b, x.t, x.heads, x.d}, device.Shape{x.b, x.s, x.keys, x.d}
+				in := []kerneltest.Tensor{scaled(drawn(r, device.Float32, q...), 0.5), scaled(drawn(r, device.Float32, k...), 0.5), scaled(drawn(r, device.Float32, k...), 0.5)}
+				more := kerneltest.Beside(r, of, in)
+				forward := append(in[:3:3], more...)
+				made := results(t, device.Host(), of, forward...)
+				near(t, results(t, g, of, forward...), made)
+				back := append(append(append(in[:3:3], made...), scaled(drawn(r, device.Float32, q...), 0.5)), more...)
+				for _, joined := range []bool{false, true} {
+					if !joined || x.s == x.t {
+						grad := kerneltest.GradOf(of, joined)
+						near(t, results(t, g, grad, back...), results(t, device.Host(), grad, back...))
+					}
+				}
+			})
+		}
+	}
+}
+
+// usesUnits says whether a code is attention by the units for products of bfloat16, of heads of an
+// extent.
+func usesUnits(c *code, d int) bool {
+	s := unitShape((&attention{d: d}).extent(), "", false)
+	last := c.launches[len(c.launches)-1]
+	return int(last.shared) == s.bytes && int(last.block[0]) == s.threads
 }
 
 func TestAttentionStaysInFloat32WhereTheUnitsForBfloat16CannotReadIt(t *testing.T) {
@@ -282,18 +348,23 @@ func TestAttentionStaysInFloat32WhereTheUnitsForBfloat16CannotReadIt(t *testing.
 		view    *kernels.View
 		uses    bool
 	}{
-		"as they like it": {90, 8, nil, true}, "an odd extent": {90, 12, nil, false}, "a large one": {90, 136, nil, false}, "an old GPU": {75, 8, nil, false},
-		"rows that begin anywhere": {90, 32, askew, false},
+		"as they like it": {90, 8, nil, true}, "an odd extent": {90, 12, nil, false}, "a large one": {90, 264, nil, false}, "an old GPU": {75, 8, nil, false},
+		"rows that begin anywhere, which are copied": {90, 8, askew, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, err := Config{Precision: BF16}.On(ptx.New(ptx.Config{Arch: c.arch}), device.CUDA(0))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, g.Close()) }()
 			x := of(c.d)
+			if c.view != nil {
+				x.Shape = device.Shape{64}
+			}
 			i := kernels.Viewed{Of: kernels.Attention{}, In: []*kernels.View{c.view, c.view, c.view}}
 			code, err := g.Memory().(*memory).backend.lower(i, []kernels.Type{x, x, x}, nil)
 			require.NoError(t, err)
-			require.Equal(t, c.uses, code.launches[0].shared == 34<<10)
+			require.Equal(t, c.uses, usesUnits(code, c.d))
+			fell := slices.ContainsFunc(backends.Ways(g), func(w kernels.Way) bool { return w.Work == "bfloat16 attention" && w.By == byFloat32 })
+			require.Equal(t, !c.uses, fell, "it is not counted")
 		})
 	}
 }

@@ -17,7 +17,7 @@ func (b *backend) readsNarrow(i kernels.Instr, in []kernels.Type, operand int) b
 	}
 	switch kernels.Unviewed(i).(type) {
 	case kernels.Attention, kernels.AttentionGrad:
-		return b.readsHeads(i, in) && operand != logarithms
+		return operand < headOperands(i) && operand != logarithms && b.readsHeads(i, in)
 	}
 	op, ok := b.rowOp(i, in, nil)
 	return ok && operand == op.reads
@@ -42,6 +42,15 @@ func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) b
 // logarithms is the operand of the gradient of attention that is always float32.
 const logarithms = 4
 
+// headOperands is how many operands of attention, or its gradient, are heads, or logarithms. A mask and a
+// key follow.
+func headOperands(i kernels.Instr) int {
+	if _, ok := kernels.Unviewed(i).(kernels.AttentionGrad); ok {
+		return 6
+	}
+	return 3
+}
+
 // readsHeads says whether attention, or its gradient, has kernels for operands that lie so:
 // queries, keys, values and, of the gradient, results are bfloat16, whose gradient may be, and all
 // rows can be accessed by 16 bytes.
@@ -50,7 +59,7 @@ func (b *backend) readsHeads(i kernels.Instr, in []kernels.Type) bool {
 	if v, ok := i.(kernels.Viewed); ok {
 		views = v.In
 	}
-	for k, t := range in {
+	for k, t := range in[:headOperands(i)] {
 		if k == logarithms {
 			continue
 		}

@@ -14,12 +14,13 @@ import (
 // What is counted: products and their epilogues, when they are made ready; graphs, when they are
 // recorded; modules, when they are loaded.
 const (
-	workProduct  = "product"
-	workEpilogue = "epilogue"
-	workBF16     = "bfloat16 product"
-	workFP8      = "FP8 product"
-	workGraph    = "graph"
-	workModule   = "module"
+	workProduct   = "product"
+	workEpilogue  = "epilogue"
+	workBF16      = "bfloat16 product"
+	workFP8       = "FP8 product"
+	workAttention = "bfloat16 attention"
+	workGraph     = "graph"
+	workModule    = "module"
 
 	byLibrary  = "library"
 	byKernels  = "kernels"
@@ -42,6 +43,7 @@ const (
 	whySmall       = "it is small"
 	whyOdd         = "its sizes are no multiples of 16"
 	whyEpilogue    = "the library lacks the epilogue in e4m3"
+	whyExtent      = "heads of no multiple of 8 elements, or of more than 256"
 	whyNoRecording = "the driver cannot record it"
 	whyGraphMemory = "there is no memory for a graph"
 	whyGraphVain   = "its memory does not come back"

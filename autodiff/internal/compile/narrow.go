@@ -50,7 +50,7 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 		if !ok {
 			continue
 		}
-		for _, x := range s.g.Operands(n) {
+		for j, x := range s.g.Operands(n) {
 			otherwise[x] = otherwise[x] || !kernels.RoundingOf(op.Instr).Factors
 			switch is := kernels.RoundingOf(op.Instr); {
 			case is.Moves:
@@ -58,7 +58,7 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 			case is.Sums:
 				no[x] = no[x] || s.bytes(x) == s.bytes(n)
 			default:
-				no[x] = no[x] || !is.Operands
+				no[x] = no[x] || !is.Keeps(j)
 			}
 		}
 	}

@@ -144,7 +144,12 @@ func attentionRule(i kernels.Attention) rule {
 			v.Fail(i.String(), fmt.Errorf("%w: the logarithms of the sums have none", ErrGradient))
 			return nil
 		}
-		return v.ApplyAll(kernels.AttentionGrad{Causal: i.Causal}, v.in[0], v.in[1], v.in[2], v.y, v.beside(v.y, 1), v.gy)
+		if i.Masked && v.need[3] {
+			v.Fail(i.String(), fmt.Errorf("%w: the mask has none", ErrGradient))
+			return nil
+		}
+		in := append([]node{v.in[0], v.in[1], v.in[2], v.y, v.beside(v.y, 1), v.gy}, v.in[3:]...)
+		return v.ApplyAll(kernels.AttentionGrad{Causal: i.Causal, Masked: i.Masked, Drop: i.Drop}, in...)
 	}
 }
 

@@ -152,9 +152,9 @@ func (n *narrowing) choose() {
 func isFactor(i kernels.Instr, k int) bool {
 	switch of := kernels.Unviewed(i).(type) {
 	case kernels.Attention:
-		return true
+		return k < 3 // not the mask
 	case kernels.AttentionGrad:
-		return k != 4 // the logarithms
+		return k < 6 && k != 4 // the logarithms
 	default:
 		return matrixAt(of, k)
 	}

@@ -180,8 +180,10 @@ func (w *viewing) cheap(i kernels.Instr, k int, v Value) bool {
 	switch i.(type) {
 	case kernels.Concat, kernels.Pad:
 		return true
-	case kernels.Attention, kernels.AttentionGrad:
-		return r == 4 && rowsApart(s, 1, 3)
+	case kernels.Attention:
+		return r == 4 && (k > 2 || rowsApart(s, 1, 3)) // a mask lies anyhow
+	case kernels.AttentionGrad:
+		return r == 4 && (k > 5 || rowsApart(s, 1, 3))
 	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary, kernels.Reduce:
 	default:
 		return false

@@ -1,5 +1,6 @@
 #include "common.cuh"
 #include "diagonal.cuh"
+#include "attention_more.cuh"
 
 // Attention, tile by tile of the scores (Dao, "FlashAttention-2", arXiv:2307.08691). A block owns some rows, of queries or of keys, of one
 // head, and walks over the rows of the other kind that see them, or are seen. What takes many rows of many elements goes through shared memory, C
@@ -170,15 +171,40 @@ template <class A> A larger(A a, A b) { return fmax(a, b); }
 // base is what to subtract of scores whose maximum is m: where all are -infinity the sum is 0, so that it comes to NaN in the end.
 template <class T> T base(T m) { return m == -INFINITY ? 0 : m; }
 
+// drop drops weights of a tile, or their gradients. Four threads have the weights of four rows and as many blocks of words: each makes those of a row.
+template <class T, class B> void drop(Scores<T>& w, const B& b, u32 row, u32 col) {
+	Thread<T> me;
+#pragma unroll
+	for (int j = 0; j < 4; j++) {
+		uint4 q = b.quad(row + me.row(me.across % 4), (col + me.col(j)) / 4);
+		u32 word[4] = {q.x, q.y, q.z, q.w};
+		turn<1>(word);
+#pragma unroll
+		for (int i = 0; i < 4; i++) w[i][j] = b.weight(word[i], w[i][j]);
+	}
+}
+
+// dropTurned does so where a row is a key's: a thread's four rows are a block of words.
+template <class T, class B> void dropTurned(Scores<T>& w, const B& b, u32 key, u32 col) {
+	Thread<T> me;
+#pragma unroll
+	for (int j = 0; j < 4; j++) {
+		uint4 q = b.quad(col + me.col(j), (key + me.row(0)) / 4);
+		w[0][j] = b.weight(q.x, w[0][j]), w[1][j] = b.weight(q.y, w[1][j]), w[2][j] = b.weight(q.z, w[2][j]), w[3][j] = b.weight(q.w, w[3][j]);
+	}
+}
+
 // soften makes of a tile of scores their exponentials, less the maximum so far, and scales the sums of the tiles before to it.
-template <class T> void soften(Scores<T>& s, T (&most)[4], T (&sum)[4], Sums<T>& o, const Heads<T>& x, u32 row, u32 col) {
+template <class T, class B> void soften(Scores<T>& s, T (&most)[4], T (&sum)[4], Sums<T>& o, const Heads<T>& x, const B& b, u32 row, u32 col) {
 	Thread<T> me;
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		T m = most[i];
 #pragma unroll
 		for (int j = 0; j < 4; j++) {
-			s[i][j] = x.sees(row + me.row(i), col + me.col(j)) ? s[i][j] * x.scale : -INFINITY;
+			u32 query = row + me.row(i), key = col + me.col(j);
+			s[i][j] = x.sees(query, key) ? s[i][j] * x.scale : -INFINITY;
+			if (b.masks) s[i][j] += b.mask(query, key);
 			m = fmax(m, s[i][j]);
 		}
 		m = along(m, larger<T>);
@@ -191,11 +217,14 @@ template <class T> void soften(Scores<T>& s, T (&most)[4], T (&sum)[4], Sums<T>&
 	}
 }
 
-template <class T> void attention(const Rows<T>& to, T* sums, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Heads<T>& x) {
+template <class T, class M>
+void attention(const Rows<T>& to, T* sums, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Heads<T>& x, const M& more) {
 	T *a = shared<T>(), *b = a + Room<T>, *p = b + Room<T>;
-	Place here(x, x.t, Tile<T>, C<T>, true);
+	Queries here(x, Tile<T>, C<T>);
+	u32 n = here.batch, h = here.head;
 	Thread<T> me;
-	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d);
+	Beside<T, M> beside(more, x, n, h);
+	Head<const T> hq(q, n, h, x.t, x.d), hk(k, n, h / x.share, x.s, x.d), hv(v, n, h / x.share, x.s, x.d);
 	T most[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, sum[4] = {};
 	Sums<T> o = {};
 	u32 end = x.seen(min(here.row + Tile<T>, x.t) - 1);
@@ -203,35 +232,39 @@ template <class T> void attention(const Rows<T>& to, T* sums, const Rows<const T
 	for (u32 col = 0; col < end; col += Tile<T>) {
 		Scores<T> s;
 		scores(s, a, b, hq, here.row, hk, col, x.d <= C<T> && col > 0);
-		soften(s, most, sum, o, x, here.row, col);
+		soften(s, most, sum, o, x, beside, here.row, col);
+		if (beside.drops) drop(s, beside, here.row, col);
 		combine(o, s, p, b, hv, col, here.col, min(Tile<T>, end - col), Diagonal<1>(x, here.row + me.row(0), col));
 	}
 	T by[4];
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		sum[i] = along(sum[i], plus<T>);
-		by[i] = x.s > 0 ? 1 / sum[i] : 0;
+		by[i] = x.s > 0 && !unseen(beside, most[i]) ? 1 / sum[i] : 0;
 		u32 row = here.row + me.row(i);
-		if (row < x.t && me.across == 0 && here.col == 0) sums[here.line(x, x.t) + row] = most[i] + log(sum[i]);
+		if (row < x.t && me.across == 0 && here.col == 0) sums[x.line(n, h) + row] = most[i] + log(sum[i]);
 	}
-	put(Head<T>(to, here, x.t, x.d), here, o, by);
+	put(Head<T>(to, n, h, x.t, x.d), here, o, by);
 }
 
 // attentionGradQ computes the gradient of queries, and of each row the product of the result with its gradient: the gradient of a score is
 // p·(gp - that), as that is the sum of p·gp.
-template <class T>
-void attentionGradQ(const Rows<T>& to, T* ygy, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& y, const T* sums, const Rows<const T>& gy, const Heads<T>& x) {
+template <class T, class M>
+void attentionGradQ(const Rows<T>& to, T* ygy, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& y, const T* sums, const Rows<const T>& gy, const Heads<T>& x, const M& more) {
 	T *a = shared<T>(), *b = a + Room<T>, *room = b + Room<T>;
 	Thread<T> me;
-	Place here(x, x.t, Tile<T>, C<T>, true);
-	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d), hy(y, here, x.t, x.d), hg(gy, here, x.t, x.d);
+	Queries here(x, Tile<T>, C<T>);
+	u32 n = here.batch, h = here.head;
+	Beside<T, M> beside(more, x, n, h);
+	Head<const T> hq(q, n, h, x.t, x.d), hk(k, n, h / x.share, x.s, x.d), hv(v, n, h / x.share, x.s, x.d), hy(y, n, h, x.t, x.d), hg(gy, n, h, x.t, x.d);
 	T sum[4] = {}, dot[4] = {}, by[4] = {x.scale, x.scale, x.scale, x.scale};
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		u32 row = here.row + me.row(i);
-		u64 at = here.line(x, x.t) + row;
+		u64 at = x.line(n, h) + row;
 		if (row < x.t) {
 			sum[i] = sums[at];
+			if (unseen(beside, sum[i])) sum[i] = INFINITY; // so it has no part in anything
 			for (u32 c = me.across; c < x.d; c += Across<T>) dot[i] += hy.at[row * hy.row + c] * hg.at[row * hg.row + c];
 		}
 		dot[i] = along(dot[i], plus<T>);
@@ -244,65 +277,85 @@ void attentionGradQ(const Rows<T>& to, T* ygy, const Rows<const T>& q, const Row
 		Scores<T> s, g;
 		scores(s, a, b, hq, here.row, hk, col, false);
 		scores(g, a, b, hg, here.row, hv, col, false);
+		if (beside.drops) drop(g, beside, here.row, col);
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 #pragma unroll
 			for (int j = 0; j < 4; j++) {
-				bool sees = x.sees(here.row + me.row(i), col + me.col(j));
-				s[i][j] = sees ? exp(s[i][j] * x.scale - sum[i]) * (g[i][j] - dot[i]) : 0;
+				u32 query = here.row + me.row(i), key = col + me.col(j);
+				T score = s[i][j] * x.scale;
+				if (beside.masks) score += beside.mask(query, key);
+				s[i][j] = x.sees(query, key) ? exp(score - sum[i]) * (g[i][j] - dot[i]) : 0;
 			}
 		combine(o, s, room, b, hk, col, here.col, min(Tile<T>, end - col), Diagonal<1>(x, here.row + me.row(0), col));
 	}
-	put(Head<T>(to, here, x.t, x.d), here, o, by);
+	put(Head<T>(to, n, h, x.t, x.d), here, o, by);
 }
 
-// attentionGradKV computes the gradients of keys and values. Its tiles are turned: a row of scores is a key's.
-template <class T>
-void attentionGradKV(const Rows<T>& toK, const Rows<T>& toV, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const T* sums, const T* ygy, const Rows<const T>& gy, const Heads<T>& x) {
+// attentionGradKV computes the gradients of keys and values, of all heads that share them. Its tiles are turned: a row of scores is a key's.
+template <class T, class M>
+void attentionGradKV(const Rows<T>& toK, const Rows<T>& toV, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const T* sums, const T* ygy, const Rows<const T>& gy, const Heads<T>& x, const M& more) {
 	T *a = shared<T>(), *b = a + Room<T>, *room = b + Room<T>;
 	Thread<T> me;
-	Place here(x, x.s, Tile<T>, C<T>, false);
-	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d), hg(gy, here, x.t, x.d);
-	sums += here.line(x, x.t), ygy += here.line(x, x.t);
+	Keys here(x, Tile<T>, C<T>);
+	u32 n = here.batch;
+	Head<const T> hk(k, n, here.head, x.s, x.d), hv(v, n, here.head, x.s, x.d);
 	Sums<T> ok = {}, ov = {};
 	u32 begin = 0; // the first query that sees the first key
 	if (x.causal && here.row > x.s - x.t) begin = (here.row - (x.s - x.t)) / Tile<T> * Tile<T>;
 #pragma unroll 1
-	for (u32 col = begin; col < x.t; col += Tile<T>) {
-		Scores<T> p, g;
-		scores(p, a, b, hk, here.row, hq, col, false);
-		scores(g, a, b, hv, here.row, hg, col, false);
+	for (u32 h = here.head * x.share; h < (here.head + 1) * x.share; h++) {
+		Beside<T, M> beside(more, x, n, h);
+		Head<const T> hq(q, n, h, x.t, x.d), hg(gy, n, h, x.t, x.d);
+		const T *sumOf = sums + x.line(n, h), *dotOf = ygy + x.line(n, h);
+#pragma unroll 1
+		for (u32 col = begin; col < x.t; col += Tile<T>) {
+			Scores<T> p, g;
+			scores(p, a, b, hk, here.row, hq, col, false);
+			scores(g, a, b, hv, here.row, hg, col, false);
+			if (beside.drops) dropTurned(g, beside, here.row, col);
 #pragma unroll
-		for (int j = 0; j < 4; j++) {
-			u32 query = col + me.col(j);
-			T sum = query < x.t ? sums[query] : 0, dot = query < x.t ? ygy[query] : 0;
+			for (int j = 0; j < 4; j++) {
+				u32 query = col + me.col(j);
+				T sum = query < x.t ? sumOf[query] : 0, dot = query < x.t ? dotOf[query] : 0;
+				if (unseen(beside, sum)) sum = INFINITY; // so it has no part in anything
 #pragma unroll
-			for (int i = 0; i < 4; i++) {
-				bool sees = x.sees(query, here.row + me.row(i));
-				p[i][j] = sees ? exp(p[i][j] * x.scale - sum) : 0;
-				g[i][j] = sees ? p[i][j] * (g[i][j] - dot) : 0;
+				for (int i = 0; i < 4; i++) {
+					u32 key = here.row + me.row(i);
+					bool sees = x.sees(query, key);
+					T score = p[i][j] * x.scale;
+					if (beside.masks) score += beside.mask(query, key);
+					p[i][j] = sees ? exp(score - sum) : 0;
+					g[i][j] = sees ? p[i][j] * (g[i][j] - dot) : 0;
+				}
 			}
+			if (beside.drops) dropTurned(p, beside, here.row, col);
+			u32 terms = min(Tile<T>, x.t - col);
+			Diagonal<-1> d(x, here.row + me.row(0), col);
+			combine(ov, p, room, b, hg, col, here.col, terms, d);
+			combine(ok, g, room, b, hq, col, here.col, terms, d);
 		}
-		u32 n = min(Tile<T>, x.t - col);
-		Diagonal<-1> d(x, here.row + me.row(0), col);
-		combine(ov, p, room, b, hg, col, here.col, n, d);
-		combine(ok, g, room, b, hq, col, here.col, n, d);
 	}
 	T one[4] = {1, 1, 1, 1}, by[4] = {x.scale, x.scale, x.scale, x.scale};
-	put(Head<T>(toV, here, x.s, x.d), here, ov, one);
-	put(Head<T>(toK, here, x.s, x.d), here, ok, by);
+	put(Head<T>(toV, n, here.head, x.s, x.d), here, ov, one);
+	put(Head<T>(toK, n, here.head, x.s, x.d), here, ok, by);
 }
 
-#define KERNELS(T, end) \
-	GLOBAL(Threads<T>) attention_##end(Rows<T> y, T* sums, Rows<const T> q, Rows<const T> k, Rows<const T> v, Heads<T> x) { \
-		attention(y, sums, q, k, v, x); \
+// A kernel that takes More has that word in its name.
+#define KERNELS_OF(T, end, more_, parameters, more) \
+	GLOBAL(Threads<T>) attention##more_##end(Rows<T> y, T* sums, Rows<const T> q, Rows<const T> k, Rows<const T> v, Heads<T> x parameters) { \
+		attention(y, sums, q, k, v, x, more); \
 	} \
-	GLOBAL(Threads<T>) attention_grad_q_##end(Rows<T> gq, T* ygy, Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> y, const T* sums, \
-		Rows<const T> gy, Heads<T> x) { \
-		attentionGradQ(gq, ygy, q, k, v, y, sums, gy, x); \
+	GLOBAL(Threads<T>) attention_grad_q##more_##end(Rows<T> gq, T* ygy, Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> y, const T* sums, \
+		Rows<const T> gy, Heads<T> x parameters) { \
+		attentionGradQ(gq, ygy, q, k, v, y, sums, gy, x, more); \
 	} \
-	GLOBAL(Threads<T>) attention_grad_kv_##end(Rows<T> gk, Rows<T> gv, Rows<const T> q, Rows<const T> k, Rows<const T> v, const T* sums, const T* ygy, \
-		Rows<const T> gy, Heads<T> x) { \
-		attentionGradKV(gk, gv, q, k, v, sums, ygy, gy, x); \
+	GLOBAL(Threads<T>) attention_grad_kv##more_##end(Rows<T> gk, Rows<T> gv, Rows<const T> q, Rows<const T> k, Rows<const T> v, const T* sums, const T* ygy, \
+		Rows<const T> gy, Heads<T> x parameters) { \
+		attentionGradKV(gk, gv, q, k, v, sums, ygy, gy, x, more); \
 	}
+#define MORE(T) , More<T> more
+#define KERNELS(T, end) \
+	KERNELS_OF(T, end, _, , None()) \
+	KERNELS_OF(T, end, _more_, MORE(T), more)
 BOTH(KERNELS)

@@ -3,6 +3,6 @@
 // nvrtc: --gpu-architecture=compute_80
 
 // Heads of up to 128 elements. A program has heads of one extent, and loads one of these modules.
-FORWARD(128, 32, 1)
-GRAD(Bf16, bb, 128, 32, 1, 16, 1)
-GRAD(float, bf, 128, 32, 1, 16, 1)
+KERNEL(FORWARD, 128, 128, 32, 2, 128, 2, false)
+KERNEL(GRAD_Q, 128, 128, 32, 1, 256, 1)
+KERNEL(GRAD_KV, 128, 128, 16, 1, 256, 1, false)

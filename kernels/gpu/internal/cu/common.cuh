@@ -258,13 +258,16 @@ template <class T> struct Rows {
 
 // Heads are the extents of attention.
 template <class T> struct Heads {
-	T scale;            // of scores
-	u32 t, s, d, heads; // rows of queries, of keys, their extent
-	u32 causal, slices; // blocks that share the columns of a result
+	T scale;                   // of scores
+	u32 t, s, d, heads, share; // rows of queries, of keys, their extent, heads of queries, and how many of those have the keys of one
+	u32 causal, slices;        // blocks that share the columns of a result
+	u32 quads;                 // of four keys
 
 	// seen is how many keys a row of queries sees.
 	u32 seen(u32 query) const { return causal ? s - t + query + 1 : s; }
 	bool sees(u32 query, u32 key) const { return query < t && key < s && key < seen(query); }
+	// line is where the numbers of a head of queries begin, one for each row.
+	u64 line(u32 batch, u32 head) const { return ((u64)batch * heads + head) * t; }
 };
 
 // Place is what a block computes: rows of a head, from one on, and columns from one on.
@@ -272,18 +275,23 @@ struct Place {
 	u32 batch, head, row, col;
 
 	// A block has `tall` rows and `wide` columns. Of a head, the last come first where `backwards`.
-	template <class T> Place(const Heads<T>& x, u32 rows, u32 tall, u32 wide, bool backwards) {
+	template <class T> Place(const Heads<T>& x, u32 heads, u32 rows, u32 tall, u32 wide, bool backwards) {
 		u32 tiles = (rows + tall - 1) / tall, n;
 		asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(n)); // so a second place needs no registers meanwhile
 		col = n % x.slices * wide, n /= x.slices;
 		row = n % tiles, n /= tiles;
 		if (backwards) row = tiles - 1 - row;
 		row *= tall;
-		head = n % x.heads, batch = n / x.heads;
+		head = n % heads, batch = n / heads;
 	}
+};
 
-	// line is where a head's numbers begin, one for each row.
-	template <class T> u64 line(const Heads<T>& x, u32 rows) const { return ((u64)batch * x.heads + head) * rows; }
+// Queries is a place of rows of queries, and Keys of keys.
+struct Queries : Place {
+	template <class T> Queries(const Heads<T>& x, u32 tall, u32 wide) : Place(x, x.heads, x.t, tall, wide, true) {}
+};
+struct Keys : Place {
+	template <class T> Keys(const Heads<T>& x, u32 tall, u32 wide) : Place(x, x.heads / x.share, x.s, tall, wide, false) {}
 };
 
 // Head is the rows of one head, n of them.
@@ -293,7 +301,7 @@ template <class T> struct Head {
 	u32 n, d;
 	bool packs; // it can be accessed by 16 bytes
 
-	Head(const Rows<T>& x, const Place& p, u32 n, u32 d) : at(x.at + p.batch * x.batch + p.head * x.head), row(x.row), n(n), d(d) {
+	Head(const Rows<T>& x, u32 batch, u32 head, u32 n, u32 d) : at(x.at + batch * x.batch + head * x.head), row(x.row), n(n), d(d) {
 		constexpr u32 W = 16 / sizeof(T);
 		packs = (u64)at % 16 == 0 && row % W == 0 && d % W == 0;
 	}

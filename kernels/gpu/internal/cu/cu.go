@@ -49,11 +49,11 @@ func Modules() map[string][]string {
 		"softmax": {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
 		"bf16": {"narrow!", "product_rr!", "product_rt!", "product_tr!", "product_tt!", "product_rr_thin!", "product_rt_thin!", "product_tr_thin!",
 			"product_tt_thin!"},
-		"attention": {"attention", "attention_grad_q", "attention_grad_kv"},
-		"attention_bf16": {"attention_bf16_64!", "attention_bf16_128!", "attention_grad_q_bf16_64!", "attention_grad_q_bf16_128!",
-			"attention_grad_kv_bf16_64!", "attention_grad_kv_bf16_128!"},
-		"attention_b64":  {"attention_b_64!", "attention_grad_q_bb_64!", "attention_grad_q_bf_64!", "attention_grad_kv_bb_64!", "attention_grad_kv_bf_64!"},
-		"attention_b128": {"attention_b_128!", "attention_grad_q_bb_128!", "attention_grad_q_bf_128!", "attention_grad_kv_bb_128!", "attention_grad_kv_bf_128!"},
+		"attention":      {"attention", "attention_grad_q", "attention_grad_kv", "attention_more", "attention_grad_q_more", "attention_grad_kv_more"},
+		"attention_b64":  attention("b_64!"),
+		"attention_b96":  attention("b_96!"),
+		"attention_b128": attention("b_128!"),
+		"attention_b256": attention("b_256!"),
 		"conv":           {"im2col", "col2im", "conv_again", "conv_grad_again"},
 		"fp8":            {"along_f!", "along_b!", "across_f!", "across_b!"},
 		"fold":           {"fold", "fold_i32!", "fold_i64!", "fold_b!"},
@@ -66,6 +66,14 @@ func Modules() map[string][]string {
 		"entropy_bf16":   {"entropy_b!", "entropy_mean_b!", "entropy_grad_bb!", "entropy_grad_bf!", "entropy_grad_fb!"},
 		"random":         {"uniform", "bernoulli", "dropout"},
 	}
+}
+
+// attention is the kernels of a module of attention, whose names end so.
+func attention(end string) (all []string) {
+	for _, of := range []string{"attention_", "attention_grad_q_", "attention_grad_kv_"} {
+		all = append(all, of+end, of+"more_"+end)
+	}
+	return all
 }
 
 const (
