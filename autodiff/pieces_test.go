@@ -163,6 +163,34 @@ func TestALossInPiecesIsThatOfWholeLogitsOnBothSidesOfTheThresholds(t *testing.T
 	require.Empty(t, sizes.Missing())
 }
 
+// Explain compiles, and computes nothing.
+func TestLogitsOf64MiBAndMoreRowsThanAPieceHasAreInPiecesUnlessAsked(t *testing.T) {
+	dev := narrowDevice(t, gpu.BF16)
+	for _, c := range []struct {
+		dev           device.Device
+		rows, classes int
+		dtype         device.Dtype
+		pieces        int
+	}{
+		{device.Host(), 4096, 4095, device.Float32, 0},
+		{device.Host(), 4096, 4096, device.Float32, 8},
+		{device.Host(), 4097, 4096, device.Float32, 9},
+		{device.Host(), 4096, 2047, device.Float64, 0},
+		{device.Host(), 4096, 2048, device.Float64, 8},
+		{device.Host(), 512, 1 << 16, device.Float32, 0},
+		{device.Host(), 513, 1 << 16, device.Float32, 2},
+		{dev, 4096, 4096, device.Float32, 2},
+		{dev, 2048, 1 << 16, device.Float32, 0},
+		{dev, 2049, 1 << 16, device.Float32, 2},
+	} {
+		f := Define("head", func(g *Graph, x, w, next node) node { return g.CrossEntropy(g.MatMul(x, w), next) })
+		in := movedTo(c.dev, []*Tensor{Zeros(c.dtype, c.rows, 1), Zeros(c.dtype, 1, c.classes), Zeros(device.Int32, c.rows)})
+		var text strings.Builder
+		require.NoError(t, f.Explain(&text, in...))
+		require.Equal(t, c.pieces, strings.Count(text.String(), "CrossEntropyGrad(from row"), "%+v", c)
+	}
+}
+
 func TestOnAGPUALossInPiecesIsThatOfWholeLogits(t *testing.T) {
 	for _, precision := range []gpu.Precision{gpu.Float32, gpu.TF32, gpu.BF16} {
 		dev := narrowDevice(t, precision)

@@ -82,7 +82,7 @@ func (s Spec) draw() (c *Function, u *program.Unit, err error) {
 			return nil, nil, fmt.Errorf("result %d: %w", i, expr.Foreign(i, o))
 		}
 	}
-	if c.out = g.InPieces(s.Pieces, c.out); g.Err() != nil {
+	if c.out = g.InPieces(s.Pieces, c.Home.Kind, c.out); g.Err() != nil {
 		return nil, nil, g.Err()
 	}
 	if s.OneOp && len(c.out) == 1 && len(g.Nodes()) == len(c.in)+1 { // a primitive is called what it does

@@ -18,15 +18,17 @@ import (
 // Pieces says how losses are computed some rows at a time. The zero value is the default.
 type Pieces struct {
 	Bytes int // of logits, from which on; 0: 64 MiB
-	Rows  int // of each piece, at most; 0: 2,048
+	Rows  int // of each piece, at most; 0: 2,048, on a CPU 512
 }
 
 const (
 	// largeLogits is from how many bytes on logits are not made whole.
 	largeLogits = 64 << 20
 	// pieceRows is how many rows make a product that is as fast as one of more rows. For each piece
-	// the gradient of the weights is read and written once more.
-	pieceRows = 2048
+	// the gradient of the weights is read and written once more. A CPU needs fewer, and some of its
+	// caches then hold more of a piece.
+	pieceRows    = 2048
+	pieceRowsCPU = 512
 )
 
 // gradient is what a node's gradient by another is, where the node is a scalar.
@@ -42,12 +44,15 @@ type head struct {
 }
 
 // InPieces gives outs with losses in pieces, where logits are large and nothing else reads them.
-func (g *Graph) InPieces(p Pieces, outs []*gorgonia.Node) []*gorgonia.Node {
+func (g *Graph) InPieces(p Pieces, kind device.Kind, outs []*gorgonia.Node) []*gorgonia.Node {
 	if p.Bytes == 0 {
 		p.Bytes = largeLogits
 	}
 	if p.Rows == 0 {
 		p.Rows = pieceRows
+		if kind == device.KindCPU {
+			p.Rows = pieceRowsCPU
+		}
 	}
 	reads, outs := g.readers(outs), slices.Clone(outs)
 	for at := 0; at < len(g.order) && g.err == nil; at++ {
@@ -140,8 +145,8 @@ func (g *Graph) IsGradient(n *gorgonia.Node) bool {
 
 // inPieces is the loss, and what it notes of its gradients, from a few rows at a time.
 func (g *Graph) inPieces(h head, most int) *gorgonia.Node {
-	dtype := g.types[h.a].Dtype
-	a := g.reshapeTo(h.a, device.Shape{h.rows, g.types[h.b].Shape[map[bool]int{false: 0, true: 1}[h.trans]]})
+	t := g.types[h.a]
+	a := g.reshapeTo(h.a, device.Shape{h.rows, t.Shape[len(t.Shape)-1]})
 	add := func(sum **gorgonia.Node, x *gorgonia.Node) {
 		if *sum != nil {
 			x = g.register(*sum, x)
@@ -162,7 +167,7 @@ func (g *Graph) inPieces(h head, most int) *gorgonia.Node {
 			y = g.register(y, h.bias)
 		}
 		add(&loss, g.scale(g.Apply(i, y, h.labels), share))
-		dy := g.Apply(kernels.CrossEntropyGrad(i), y, h.labels, g.Apply(kernels.Fill{Type: kernels.Type{Dtype: dtype}, C: share}))
+		dy := g.Apply(kernels.CrossEntropyGrad(i), y, h.labels, g.Apply(kernels.Fill{Type: kernels.Type{Dtype: t.Dtype}, C: share}))
 		if h.trans {
 			add(&db, g.Apply(kernels.MatMul{TransA: true}, dy, x))
 		} else {
