@@ -28,6 +28,7 @@ type Func struct {
 	build func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node
 	err   error // what is wrong with the definition
 
+	pieces  expr.Pieces                           // for tests; the zero value is the default
 	prepare func(in []*Tensor) ([]*Tensor, error) // nil, or checks the arguments and adds what the function holds
 	random  *holding                              // nil: it draws no random numbers
 
@@ -245,7 +246,7 @@ func serves(c *compile.Function, at compile.Home, in []*Tensor) bool {
 
 // compile makes the programs for these inputs.
 func (f *Func) compile(dev device.Device, in []*Tensor) (*compile.Function, error) {
-	s := compile.Spec{Name: f.name, OneOp: f.arity < 0, Device: dev, Wrap: opError, In: make([]compile.Input, len(in)),
+	s := compile.Spec{Name: f.name, OneOp: f.arity < 0, Device: dev, Wrap: opError, Pieces: f.pieces, In: make([]compile.Input, len(in)),
 		Body: func(g *expr.Graph, in []*gorgonia.Node) []*gorgonia.Node { return f.build(&Graph{g}, in) }}
 	for i, t := range in {
 		s.In[i] = compile.Input{Type: *t.typ, Need: t.requiresGrad, Param: t.isParameter()}

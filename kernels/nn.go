@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weft-project/weft/device"
 )
@@ -121,15 +122,22 @@ type CrossEntropy struct {
 	// Classes is how many of the columns, the first, are logits, so that rows may lie further apart
 	// than they are long; 0: all. What the others have is not read.
 	Classes int
+	// The logits are rows [First, First+n) of Rows, each of which has a label; 0: they are all.
+	First, Rows int
 }
 
-func (i CrossEntropy) String() string { return "CrossEntropy" + classes(i.Classes) }
-
-func classes(n int) string {
-	if n == 0 {
-		return ""
+func (i CrossEntropy) String() string {
+	var by []string
+	if i.Classes > 0 {
+		by = append(by, fmt.Sprintf("classes=%d", i.Classes))
 	}
-	return fmt.Sprintf("(classes=%d)", n)
+	if i.Rows > 0 {
+		by = append(by, fmt.Sprintf("from row %d of %d", i.First, i.Rows))
+	}
+	if by == nil {
+		return "CrossEntropy"
+	}
+	return "CrossEntropy(" + strings.Join(by, ", ") + ")"
 }
 
 // Of is how many classes rows of so many columns have.
@@ -145,7 +153,7 @@ func (i CrossEntropy) Infer(in []Type) ([]Type, error) {
 	if err := expect(i, in, 2); err != nil {
 		return nil, err
 	}
-	if err := checkLogits(i, i.Classes, in); err != nil {
+	if err := i.check(i, in); err != nil {
 		return nil, err
 	}
 	return []Type{{in[0].Dtype, device.Shape{}}}, nil
@@ -157,36 +165,41 @@ func (i CrossEntropy) readsNarrow(k int) bool { return k == 0 }
 
 func (i CrossEntropy) rounding() Rounding { return Rounding{Operands: true} }
 
-func checkLogits(i Instr, classes int, in []Type) error {
+// check is also for its gradient, which is asked for.
+func (i CrossEntropy) check(asked Instr, in []Type) error {
 	logits, labels := in[0], in[1]
-	if err := sameFloats(i, in, in[:1]); err != nil {
+	if err := sameFloats(asked, in, in[:1]); err != nil {
 		return err
 	}
 	switch {
 	case !isIndex(labels.Dtype):
-		return refuse(i, in, "labels must be int32 or int64")
-	case len(logits.Shape) != 2 || !labels.Shape.Equal(logits.Shape[:1]):
-		return refuse(i, in, "expected logits (n, c) and labels (n)")
+		return refuse(asked, in, "labels must be int32 or int64")
+	case len(logits.Shape) != 2 || len(labels.Shape) != 1 || i.Rows == 0 && labels.Shape[0] != logits.Shape[0]:
+		return refuse(asked, in, "expected logits (n, c) and labels (n)")
 	case logits.Shape[0] == 0:
-		return refuse(i, in, "no rows have no mean")
-	case classes < 0 || classes > logits.Shape[1]:
-		return refuse(i, in, "expected 0 to %d classes", logits.Shape[1])
+		return refuse(asked, in, "no rows have no mean")
+	case i.Classes < 0 || i.Classes > logits.Shape[1]:
+		return refuse(asked, in, "expected 0 to %d classes", logits.Shape[1])
+	case i.Rows == 0 && i.First != 0 || i.Rows != 0 && i.Rows != labels.Shape[0] || i.First < 0 || i.First > i.Rows-logits.Shape[0] && i.Rows != 0:
+		return refuse(asked, in, "expected %d rows of logits among %d labels, from row %d on", logits.Shape[0], i.Rows, i.First)
 	}
 	return nil
 }
 
 // CrossEntropyGrad is the gradient of CrossEntropy: (logits, labels, gy scalar) → like logits, with
 // 0 in columns that are no classes.
-type CrossEntropyGrad struct{ Classes int }
+type CrossEntropyGrad CrossEntropy
 
-func (i CrossEntropyGrad) String() string { return "CrossEntropyGrad" + classes(i.Classes) }
+func (i CrossEntropyGrad) String() string {
+	return strings.Replace(CrossEntropy(i).String(), "Entropy", "EntropyGrad", 1)
+}
 
 // Infer takes the operands of CrossEntropy and a scalar of the logits' dtype.
 func (i CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	if err := expect(i, in, 3); err != nil {
 		return nil, err
 	}
-	if err := checkLogits(i, i.Classes, in); err != nil {
+	if err := CrossEntropy(i).check(i, in); err != nil {
 		return nil, err
 	}
 	if err := sameFloats(i, in, []Type{in[0], in[2]}); err != nil {

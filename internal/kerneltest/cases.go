@@ -329,11 +329,17 @@ func (g gen) network(family string, d device.Dtype) (kernels.Instr, []Tensor) {
 	if g.chance(0.5) { // rows lie apart
 		width, classes = c+g.IntN(9), c
 	}
-	in := []Tensor{g.tensor(d, device.Shape{n, width}), g.ids(device.Shape{n}, c)}
-	if family == "CrossEntropy" {
-		return kernels.CrossEntropy{Classes: classes}, in
+	i, labels := kernels.CrossEntropy{Classes: classes}, n
+	if g.chance(0.3) { // they are some of the rows
+		i.First = g.IntN(5)
+		labels += i.First + g.IntN(5)
+		i.Rows = labels
 	}
-	return kernels.CrossEntropyGrad{Classes: classes}, append(in, g.tensor(d, device.Shape{}))
+	in := []Tensor{g.tensor(d, device.Shape{n, width}), g.ids(device.Shape{labels}, c)}
+	if family == "CrossEntropy" {
+		return i, in
+	}
+	return kernels.CrossEntropyGrad(i), append(in, g.tensor(d, device.Shape{}))
 }
 
 // Updates is every rule with its options one by one, and some together.

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -24,9 +25,9 @@ func network(i kernels.Instr, in []Tensor, out kernels.Type) ([]Tensor, error) {
 	case kernels.ScatterAdd:
 		return scatterAdd(i, in, out)
 	case kernels.CrossEntropy:
-		return crossEntropy(i.Of(in[0].Shape[1]), in, out)
+		return crossEntropy(i, in, out)
 	case kernels.CrossEntropyGrad:
-		return crossEntropy(kernels.CrossEntropy(i).Of(in[0].Shape[1]), in, out)
+		return crossEntropy(kernels.CrossEntropy(i), in, out)
 	case kernels.Softmax:
 		return []Tensor{byLine(out, i.Axis, func(idx []int) []float64 { return softmax(lineOf(in[0], i.Axis, idx), i.Log) })}, nil
 	case kernels.SoftmaxGrad:
@@ -142,13 +143,16 @@ func softmaxGrad(y, gy []float64, at int, log bool) float64 {
 }
 
 // crossEntropy is the loss, or with a third operand its gradient.
-func crossEntropy(c int, in []Tensor, out kernels.Type) ([]Tensor, error) {
+func crossEntropy(i kernels.CrossEntropy, in []Tensor, out kernels.Type) ([]Tensor, error) {
 	n, width := in[0].Shape[0], in[0].Shape[1]
-	if err := outOfRange(in[1], c); err != nil {
+	c, labels := i.Of(width), in[1]
+	labels.V = labels.V[i.First:][:n]
+	if err := (*kernels.IndexError)(nil); errors.As(outOfRange(labels, c), &err) {
+		err.At += i.First
 		return nil, err
 	}
 	res, loss := Tensor{out, make([]float64, out.Shape.Elems())}, 0.0
-	for r, label := range in[1].V {
+	for r, label := range labels.V {
 		l := softmax(in[0].V[r*width:][:c], true)
 		loss -= l[int(label)] / float64(n)
 		for k := 0; k < c && len(in) == 3; k++ {

@@ -167,7 +167,7 @@ func TestEverySuiteIsDrawnByTestsThatMissNothing(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(name)
-		for _, suite := range []string{"Programs", "Passes", "Kernels", "GPU", "Messages", "Calls", "Lowered", "Windows"} {
+		for _, suite := range []string{"Programs", "Passes", "Kernels", "GPU", "Messages", "Calls", "Lowered", "Pieces", "Windows"} {
 			if used[suite] == nil {
 				used[suite] = map[string]folder{}
 			}

@@ -9,6 +9,8 @@ func All() []Threshold {
 		{"autodiff/internal/program.few", 4096, Elems, Programs | Passes},
 		{"autodiff/internal/program.smallView", 1 << 10, Elems, Programs | Passes},
 		{"autodiff/internal/program.manySums", 1 << 10, Elems, Programs | Passes},
+		{"autodiff/internal/expr.largeLogits", 64 << 20, Bytes, Pieces},
+		{"autodiff/internal/expr.pieceRows", 2048, Extent, Pieces},
 		{"device.SmallBytes", 64, Bytes, Programs},
 		{"device.SharedFrom", 64 << 10, Bytes, Programs | Messages | Calls | Groups},
 		{"kernels/cpu/internal/elementwise.small", 16 << 10, Elems, Programs | Kernels},

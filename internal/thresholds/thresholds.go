@@ -25,6 +25,7 @@ const (
 	Lowered                    // what no test can reach on an interpreter: tests set it lower, and draw around that
 	Groups                     // arrays of groups' operations
 	Sums                       // those that all members sum, of some MiB
+	Pieces                     // of losses: tests set them lower, too
 	Windows                    // what members see of one another's GPUs: tests set them lower, too
 )
 

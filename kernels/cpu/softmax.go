@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"math"
 
 	"github.com/weft-project/weft/device"
@@ -169,8 +170,22 @@ func softmaxGradLine[T vec.Float](log bool, gx, y, gy []T, n, step int) {
 	}
 }
 
+// labelReader is idReader for the labels of the rows that there are, for a loss or its gradient.
+func labelReader(asked kernels.Instr, i kernels.CrossEntropy, in []kernels.Type) func(raw []byte, n int) (idList, error) {
+	size, read := in[1].Dtype.Size(), idReader(asked, in[1].Dtype)
+	return func(raw []byte, n int) (idList, error) {
+		l, err := read(raw[i.First*size:][:in[0].Shape[0]*size], n)
+		if err != nil {
+			if wrong := (*kernels.IndexError)(nil); errors.As(err, &wrong) {
+				wrong.At += i.First
+			}
+		}
+		return l, err
+	}
+}
+
 func crossEntropyBody[T vec.Float](i kernels.CrossEntropy, in []kernels.Type) parallel.Body {
-	width, labels := in[0].Shape[1], idReader(i, in[1].Dtype)
+	width, labels := in[0].Shape[1], labelReader(i, i, in)
 	c, v := i.Of(width), vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		logits := device.As[T](ins[0])
@@ -190,7 +205,7 @@ func crossEntropyBody[T vec.Float](i kernels.CrossEntropy, in []kernels.Type) pa
 }
 
 func crossEntropyGradBody[T vec.Float](i kernels.CrossEntropyGrad, in []kernels.Type) parallel.Body {
-	width, labels := in[0].Shape[1], idReader(i, in[1].Dtype)
+	width, labels := in[0].Shape[1], labelReader(i, kernels.CrossEntropy(i), in)
 	c, v := kernels.CrossEntropy(i).Of(width), vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		gx, logits := device.As[T](outs[0]), device.As[T](ins[0])

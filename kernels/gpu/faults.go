@@ -149,10 +149,20 @@ func (f *faults) cause(x gpumem.Fault) error {
 	if x.Code == 0 || x.Code > uint64(len(f.at)) {
 		return index
 	}
-	key := f.at[x.Code-1]
+	key, i := f.at[x.Code-1], f.instr[x.Code-1]
 	index.Instr = key.text
+	of := i
+	if n, ok := of.(kernels.Narrow); ok {
+		of = n.Of
+	}
+	switch of := of.(type) { // of some rows of many
+	case kernels.CrossEntropy:
+		index.At += of.First
+	case kernels.CrossEntropyGrad:
+		index.At += of.First
+	}
 	if key.at < 0 {
 		return index
 	}
-	return &kernels.CallError{At: key.at, Instr: f.instr[x.Code-1], Err: index}
+	return &kernels.CallError{At: key.at, Instr: i, Err: index}
 }

@@ -25,7 +25,7 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 		return false, nil
 	}
 	work := workProduct
-	if e.kind != cuda.None {
+	if e.kind != cuda.None || e.adds {
 		work = workEpilogue
 	}
 	why, err := b.callLibrary(c, p, e)
@@ -66,9 +66,13 @@ func (b *backend) callLibrary(c *code, p *products, e epilogue) (why string, err
 	last := max(len(p.dims)-1, 0)
 	for at := range calls {
 		a, bb := p.matrices(at, last)
-		d := p.to.plus(uint64(at * max(s.Batch, 1) * p.m * p.n * s.Out.Size()))
-		in := s.In.Size()
-		c.call(f, 1, 1).arg(p.a.at.plus(uint64(a * in))).arg(p.b.at.plus(uint64(bb * in))).arg(d).arg(d).arg(e.bias).arg(arg{}).arg(scratchArg(work))
+		off, in := uint64(at*max(s.Batch, 1)*p.m*p.n*s.Out.Size()), s.In.Size()
+		d := p.to.plus(off)
+		sum := d
+		if e.adds {
+			sum = e.sum.plus(off)
+		}
+		c.call(f, 1, 1).arg(p.a.at.plus(uint64(a * in))).arg(p.b.at.plus(uint64(bb * in))).arg(sum).arg(d).arg(e.bias).arg(arg{}).arg(scratchArg(work))
 	}
 	return "", nil
 }
@@ -98,7 +102,7 @@ func (b *backend) specOf(p *products, e epilogue) (s cuda.ProductSpec, calls int
 	}
 	s = cuda.ProductSpec{
 		M: p.m, N: p.n, K: p.k, TransA: turnA, TransB: turnB, LDA: lda, LDB: ldb, LDD: p.n, LDC: p.n, StrideD: p.m * p.n, StrideC: p.m * p.n,
-		Epilogue: e.kind, Align: 16,
+		Accumulate: e.adds, Epilogue: e.kind, Align: 16,
 	}
 	if last >= 0 {
 		s.Batch, s.StrideA, s.StrideB = p.dims[last], p.a.batch[last], p.b.batch[last]
@@ -115,7 +119,7 @@ func (b *backend) specOf(p *products, e epilogue) (s cuda.ProductSpec, calls int
 		s.Arithmetic = cuda.TF32
 	}
 	factors, results := func(n int) uint64 { return uint64(n * s.In.Size()) }, func(n int) uint64 { return uint64(n * s.Out.Size()) }
-	offsets := []uint64{p.a.at.value, p.b.at.value, p.to.value, e.bias.value}
+	offsets := []uint64{p.a.at.value, p.b.at.value, p.to.value, e.bias.value, e.sum.value}
 	for k := range p.dims {
 		offsets = append(offsets, factors(p.a.batch[k]), factors(p.b.batch[k]), results(p.m*p.n))
 	}

@@ -25,6 +25,7 @@ type library struct {
 	*ptx.Machine
 	t     *testing.T
 	ran   map[cuda.Epilogue]int
+	added int // products that were added to something
 	lacks func(cuda.ProductSpec) bool
 	err   error // what it lacks fails with; nil: cuda.ErrNoProduct
 	space int   // bytes of a workspace; 0: 512
@@ -76,6 +77,9 @@ func (s *libraryStream) Run(l *cuda.List) error {
 		}
 		require.NotZero(s.of.t, at[6], "it has no workspace")
 		s.of.ran[p.Epilogue]++
+		if p.Accumulate {
+			s.of.added++
+		}
 		switch p.In {
 		case cuda.F64:
 			run(s, p.ProductSpec, at, fetch[float64])
@@ -134,7 +138,10 @@ func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr, fa
 		}
 	}
 	d := results(s, at[3], size(p.M, p.N, p.LDD, p.StrideD))
-	var bias []T
+	var c, bias []T
+	if p.Accumulate {
+		c = results(s, at[2], size(p.M, p.N, p.LDC, p.StrideC))
+	}
 	if p.Epilogue.HasBias() {
 		bias = results(s, at[4], p.N)
 	}
@@ -151,6 +158,9 @@ func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr, fa
 						y = j*p.LDB + k
 					}
 					sum += float64(a[z*p.StrideA+x]) * float64(b[z*p.StrideB+y])
+				}
+				if c != nil {
+					sum += float64(c[z*p.StrideC+i*p.LDC+j])
 				}
 				if bias != nil {
 					sum += float64(bias[j])
@@ -281,7 +291,6 @@ func TestABiasAndAReLUAreTheLibrarysWhereNothingElseIs(t *testing.T) {
 		{[]kernels.Step{add, relu(2)}, 2, []kerneltest.Tensor{bias}, cuda.None},                  // the result is before the ReLU
 		{[]kernels.Step{add, relu(0)}, 3, []kerneltest.Tensor{bias}, cuda.None},                  // the ReLU is of the product
 		{[]kernels.Step{relu(0), relu(1)}, 2, nil, cuda.None},                                    // two
-		{[]kernels.Step{add}, 2, []kerneltest.Tensor{drawn(r, device.Float32, 6, 7)}, cuda.None}, // no bias
 		{[]kernels.Step{add}, 2, []kerneltest.Tensor{drawn(r, device.Float32, 6, 1)}, cuda.None}, // of rows
 		{[]kernels.Step{relu(1)}, 2, []kerneltest.Tensor{bias}, cuda.None},                       // without the product
 	} {
@@ -289,6 +298,39 @@ func TestABiasAndAReLUAreTheLibrarysWhereNothingElseIs(t *testing.T) {
 		then := kernels.Map{Shape: device.Shape{6, 7}, Steps: c.steps, Outs: []kernels.Out{{Reg: c.out}}}
 		kerneltest.Check(t, d, kernels.MatMulThen{Then: then}, append([]kerneltest.Tensor{a, b}, c.in...)...)
 		require.Equal(t, map[cuda.Epilogue]int{c.want: 2}, l.ran, "%v", then)
+	}
+	require.Zero(t, l.added)
+}
+
+func TestAProductIsAddedToASumByTheLibraryWhereNothingElseIsDone(t *testing.T) {
+	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}}
+	d := on(t, l)
+	r := rand.New(rand.NewPCG(5, 8))
+	step := func(x, y int) kernels.Step {
+		return kernels.Step{Op: kernels.Binary{Fn: kernels.Add}, Args: [2]int{x, y}}
+	}
+	for _, c := range []struct {
+		a, b, sum, out []int
+		steps          []kernels.Step
+		calls          int // of the library that add, for each time
+	}{
+		{[]int{6, 5}, []int{5, 7}, []int{6, 7}, []int{6, 7}, []kernels.Step{step(0, 1)}, 1},
+		{[]int{6, 5}, []int{5, 7}, []int{6, 7}, []int{6, 7}, []kernels.Step{step(1, 0)}, 1},
+		{[]int{2, 6, 5}, []int{5, 7}, []int{2, 6, 7}, []int{2, 6, 7}, []kernels.Step{step(0, 1)}, 1},
+		{[]int{2, 1, 6, 5}, []int{3, 5, 7}, []int{2, 3, 6, 7}, []int{2, 3, 6, 7}, []kernels.Step{step(0, 1)}, 2},
+		{[]int{6, 5}, []int{5, 7}, []int{6, 7}, []int{6, 7}, []kernels.Step{step(0, 0)}, 0},             // twice the product
+		{[]int{6, 5}, []int{5, 7}, []int{6, 7}, []int{6, 7}, []kernels.Step{step(1, 1)}, 0},             // without it
+		{[]int{6, 5}, []int{5, 7}, []int{6, 7}, []int{6, 7}, []kernels.Step{step(0, 1), step(2, 0)}, 0}, // and once more
+		{[]int{2, 6, 5}, []int{5, 7}, []int{6, 7}, []int{2, 6, 7}, []kernels.Step{step(0, 1)}, 0},       // the same for all
+		{[]int{6, 0}, []int{0, 7}, []int{6, 7}, []int{6, 7}, []kernels.Step{step(0, 1)}, 0},             // no product
+	} {
+		for _, dtype := range []device.Dtype{device.Float32, device.Float64} {
+			l.added = 0
+			then := kernels.Map{Shape: c.out, Steps: c.steps, Outs: []kernels.Out{{Reg: 1 + len(c.steps)}}}
+			i, in := kernels.MatMulThen{Then: then}, []kerneltest.Tensor{drawn(r, dtype, c.a...), drawn(r, dtype, c.b...), drawn(r, dtype, c.sum...)}
+			kerneltest.Check(t, d, i, in...)
+			require.Equal(t, 2*c.calls, l.added, "%v", i)
+		}
 	}
 }
 

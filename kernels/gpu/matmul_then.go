@@ -12,6 +12,8 @@ import (
 type epilogue struct {
 	kind cuda.Epilogue
 	bias arg
+	adds bool // to the sums what lies where sum says
+	sum  arg
 }
 
 // lowerProductThen makes the launches of a product and of the map that follows, which may have the
@@ -61,6 +63,9 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 // byEpilogue is lowerProductThen where the library does all that the map does.
 func (b *backend) byEpilogue(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type) (c *code, done bool, err error) {
 	e, ok := epilogueOf(i.Then, in, views)
+	if !ok {
+		e, ok = sumOf(i.Then, in, views, out)
+	}
 	if !ok || b.library() == nil || e.kind.HasBias() && kernels.IsNarrow(in[2]) && !kernels.IsNarrow(out[0]) {
 		return nil, false, nil
 	}
@@ -119,6 +124,15 @@ func into(i kernels.MatMulThen, then, in []kernels.Type, views []*kernels.View, 
 		}
 	}
 	return -1
+}
+
+// sumOf finds that a map adds what lies as the results do, such as those of the product before.
+func sumOf(m kernels.Map, in []kernels.Type, views []*kernels.View, out []kernels.Type) (e epilogue, ok bool) {
+	if len(in) != 3 || len(out) != 1 || !in[2].Equal(out[0]) || views != nil && views[2] != nil || len(m.Steps) != 1 || m.Outs[0].Reg != 2 {
+		return e, false
+	}
+	s := m.Steps[0]
+	return epilogue{adds: true, sum: inArg(2)}, s.Op == kernels.Instr(kernels.Binary{Fn: kernels.Add}) && s.Args[0] != s.Args[1]
 }
 
 // epilogueOf finds what of a map a library does: a bias for each column, a ReLU, or both.

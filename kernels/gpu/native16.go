@@ -90,14 +90,14 @@ func lying(all ...kernels.Type) string {
 }
 
 // planEights shares out rows that begin anywhere, and are accessed by eights: entropy_bf16.cu.
-func planEights(x kernels.Type, classes int) rowPlan {
-	rows, n := x.Shape[0], kernels.CrossEntropy{Classes: classes}.Of(x.Shape[1])
+func planEights(x kernels.Type, i kernels.CrossEntropy) rowPlan {
+	rows, n := x.Shape[0], i.Of(x.Shape[1])
 	return share(x.Dtype, rows, n, (n+7)/8, 4, 512)
 }
 
 // entropyOfEights is entropy of logits in bfloat16.
-func (b *backend) entropyOfEights(in []kernels.Type, classes int) (*code, error) {
-	c, p := new(code), planEights(in[0], classes)
+func (b *backend) entropyOfEights(in []kernels.Type, i kernels.CrossEntropy) (*code, error) {
+	c, p := new(code), planEights(in[0], i)
 	f, err := b.planned("entropy_bf16", "entropy_b", p)
 	if err != nil {
 		return nil, err
@@ -107,20 +107,20 @@ func (b *backend) entropyOfEights(in []kernels.Type, classes int) (*code, error)
 		return nil, err
 	}
 	losses := c.temp(p.rows * device.Float32.Size())
-	p.launch(c, f).temp(losses).in(0).in(1).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(in[0].Shape[1]).u32(p.lanes).fault()
+	p.launch(c, f).temp(losses).in(0).labels(in[1], i).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(in[0].Shape[1]).u32(p.lanes).fault()
 	c.call(mean, 1, min(max(power(p.rows), 32), 1024)).out(0).temp(losses).u32(p.rows)
 	return c, nil
 }
 
 // entropyGradOfEights is entropyGrad where the logits or the gradient are bfloat16.
-func (b *backend) entropyGradOfEights(in []kernels.Type, out kernels.Type, classes int) (*code, error) {
-	c, p := new(code), planEights(in[0], classes)
+func (b *backend) entropyGradOfEights(in []kernels.Type, out kernels.Type, i kernels.CrossEntropy) (*code, error) {
+	c, p := new(code), planEights(in[0], i)
 	keep := b.keep(&p, 1)
 	f, err := b.planned("entropy_bf16", "entropy_grad"+lying(in[0], out), p)
 	if err != nil {
 		return nil, err
 	}
-	p.launch(c, f).out(0).in(0).in(1).in(2).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(in[0].Shape[1]).u32(p.lanes).flag(keep).fault()
+	p.launch(c, f).out(0).in(0).labels(in[1], i).in(2).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(in[0].Shape[1]).u32(p.lanes).flag(keep).fault()
 	return c, nil
 }
 

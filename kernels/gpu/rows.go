@@ -23,9 +23,9 @@ func (b *backend) rowOp(i kernels.Instr, in, out []kernels.Type) (op rowOp, ok b
 	case kernels.SoftmaxGrad:
 		return rowOp{func() (*code, error) { return b.softmax(in[0], i.Axis, "softmax_grad", []int{0, 1}, i.Log) }, -1, false}, true
 	case kernels.CrossEntropy:
-		return rowOp{func() (*code, error) { return b.entropy(in, i.Classes) }, 0, false}, true
+		return rowOp{func() (*code, error) { return b.entropy(in, i) }, 0, false}, true
 	case kernels.CrossEntropyGrad:
-		return rowOp{func() (*code, error) { return b.entropyGrad(in, out, i.Classes) }, 0, true}, true
+		return rowOp{func() (*code, error) { return b.entropyGrad(in, out, kernels.CrossEntropy(i)) }, 0, true}, true
 	case kernels.Normalize:
 		return rowOp{func() (*code, error) { return b.norm(in, out[0], i.Eps) }, 0, true}, true
 	case kernels.LayerNorm:
@@ -156,21 +156,26 @@ func (b *backend) softmax(t kernels.Type, axis int, name string, operands []int,
 }
 
 // planLogits shares out rows of logits, of which the first columns are classes.
-func planLogits(x kernels.Type, classes int) rowPlan {
-	n := kernels.CrossEntropy{Classes: classes}.Of(x.Shape[1])
+func planLogits(x kernels.Type, i kernels.CrossEntropy) rowPlan {
+	n := i.Of(x.Shape[1])
 	if x.Shape[1]*x.Dtype.Size()%16 != 0 { // as the kernels have it
 		return share(x.Dtype, x.Shape[0], n, n, 8, 1024)
 	}
 	return planRows(x.Dtype, x.Shape[0], n, 8, 1024)
 }
 
+// labels adds where the labels of the rows that there are begin.
+func (l *launch) labels(of kernels.Type, i kernels.CrossEntropy) *launch {
+	return l.arg(inArg(1).plus(uint64(i.First * of.Dtype.Size())))
+}
+
 // entropy is CrossEntropy: the losses of the rows, then their mean.
-func (b *backend) entropy(in []kernels.Type, classes int) (*code, error) {
+func (b *backend) entropy(in []kernels.Type, i kernels.CrossEntropy) (*code, error) {
 	c, x := new(code), in[0]
 	if kernels.IsNarrow(x) {
-		return b.entropyOfEights(in, classes)
+		return b.entropyOfEights(in, i)
 	}
-	p := planLogits(x, classes)
+	p := planLogits(x, i)
 	f, err := b.rowKernel("softmax", "entropy", x.Dtype, p)
 	if err != nil {
 		return nil, err
@@ -180,23 +185,23 @@ func (b *backend) entropy(in []kernels.Type, classes int) (*code, error) {
 		return nil, err
 	}
 	losses := c.temp(p.rows * p.size)
-	p.launch(c, f).temp(losses).in(0).in(1).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(x.Shape[1]).u32(p.lanes).fault()
+	p.launch(c, f).temp(losses).in(0).labels(in[1], i).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(x.Shape[1]).u32(p.lanes).fault()
 	c.call(mean, 1, min(max(power(p.rows), 32), 1024)).out(0).temp(losses).u32(p.rows)
 	return c, nil
 }
 
-func (b *backend) entropyGrad(in, out []kernels.Type, classes int) (*code, error) {
+func (b *backend) entropyGrad(in, out []kernels.Type, i kernels.CrossEntropy) (*code, error) {
 	c, x := new(code), in[0]
 	if kernels.IsNarrow(x) || kernels.IsNarrow(out[0]) {
-		return b.entropyGradOfEights(in, out[0], classes)
+		return b.entropyGradOfEights(in, out[0], i)
 	}
-	p := planLogits(x, classes)
+	p := planLogits(x, i)
 	keep := b.keep(&p, 1)
 	f, err := b.rowKernel("softmax", "entropy_grad", x.Dtype, p)
 	if err != nil {
 		return nil, err
 	}
-	p.launch(c, f).out(0).in(0).in(1).in(2).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(x.Shape[1]).u32(p.lanes).flag(keep).fault()
+	p.launch(c, f).out(0).in(0).labels(in[1], i).in(2).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(x.Shape[1]).u32(p.lanes).flag(keep).fault()
 	return c, nil
 }
 

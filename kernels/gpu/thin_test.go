@@ -140,7 +140,7 @@ func TestABiasOfAThinProductIsBFloat16(t *testing.T) {
 				p.thin = thin
 				p, err = on.narrowed(c, p)
 				require.NoError(t, err)
-				done, err := on.byLibrary(c, p, epilogue{kind, inArg(2)})
+				done, err := on.byLibrary(c, p, epilogue{kind: kind, bias: inArg(2)})
 				require.True(t, done)
 				return err
 			}

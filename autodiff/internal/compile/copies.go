@@ -50,6 +50,10 @@ func (c *Function) listForward(copies bool) (*program.Unit, error) {
 		return u, err
 	}
 	u.NarrowResults = slices.Concat(make([]bool, len(c.out)), c.narrow[:len(kept)])
+	u.WideResults = make([]bool, len(c.out))
+	for _, n := range kept {
+		u.WideResults = append(u.WideResults, c.graph.IsGradient(n))
+	}
 	if copies {
 		u.NarrowGiven = make([]bool, len(c.in))
 		for _, i := range c.Factors {

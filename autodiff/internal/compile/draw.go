@@ -29,6 +29,7 @@ type Spec struct {
 	In     []Input
 	Wrap   func(op string, err error) error // adds the op and the user's line to a mistake in the body
 	Body   func(g *expr.Graph, in []*gorgonia.Node) []*gorgonia.Node
+	Pieces expr.Pieces
 }
 
 // New builds the graph of the body, and then, when others may build theirs, its programs.
@@ -80,6 +81,9 @@ func (s Spec) draw() (c *Function, u *program.Unit, err error) {
 		if !g.Has(o) {
 			return nil, nil, fmt.Errorf("result %d: %w", i, expr.Foreign(i, o))
 		}
+	}
+	if c.out = g.InPieces(s.Pieces, c.Home.Kind, c.out); g.Err() != nil {
+		return nil, nil, g.Err()
 	}
 	if s.OneOp && len(c.out) == 1 && len(g.Nodes()) == len(c.in)+1 { // a primitive is called what it does
 		if op, ok := c.out[0].Op().(*expr.Op); ok {

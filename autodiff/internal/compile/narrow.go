@@ -65,7 +65,7 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 	out := make([]bool, len(kept))
 	for k, n := range kept {
 		op, ok := n.Op().(*expr.Op)
-		if !ok || no[n] || s.fixed[n] || s.g.Type(n).Dtype != device.Float32 {
+		if !ok || no[n] || s.fixed[n] || s.g.IsGradient(n) || s.g.Type(n).Dtype != device.Float32 {
 			continue
 		}
 		_, longer := op.Instr.(kernels.Pad)

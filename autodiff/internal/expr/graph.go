@@ -19,7 +19,8 @@ type Graph struct {
 	types map[*gorgonia.Node]kernels.Type
 	args  map[*gorgonia.Node][]*gorgonia.Node
 	err   error
-	pads  bool // rows of products are made longer where that is faster; see padded.go
+	known map[*gorgonia.Node][]gradient // of losses in pieces; see pieces.go
+	pads  bool                          // rows of products are made longer where that is faster; see padded.go
 
 	// aside, where it is set, takes new nodes instead of expr, without edges: Gorgonia looks
 	// through all nodes for every edge of a new one.
@@ -28,7 +29,7 @@ type Graph struct {
 
 // New makes an empty graph. The function adds the op, and where the user is, to an error.
 func New(wrap func(op string, err error) error) *Graph {
-	return &Graph{wrap: wrap, expr: gorgonia.NewGraph(), types: map[*gorgonia.Node]kernels.Type{}, args: map[*gorgonia.Node][]*gorgonia.Node{}}
+	return &Graph{wrap: wrap, expr: gorgonia.NewGraph(), types: map[*gorgonia.Node]kernels.Type{}, args: map[*gorgonia.Node][]*gorgonia.Node{}, known: map[*gorgonia.Node][]gradient{}}
 }
 
 // NewBare is [New] for a graph that is only listed: Gorgonia gets no edges, which take it long.

@@ -92,6 +92,22 @@ func (g *Graph) longer(x *gorgonia.Node, axis int) *gorgonia.Node {
 	return g.Apply(kernels.Pad{Axis: axis, After: fit(n) - n}, x)
 }
 
+// unpadded is a gradient of what was made longer, if that is what it is of.
+func (g *Graph) unpadded(d gradient) gradient {
+	for {
+		op, ok := d.of.Op().(*Op)
+		if !ok {
+			return d
+		}
+		p, ok := op.Instr.(kernels.Pad)
+		if !ok {
+			return d
+		}
+		d.of = g.args[d.of][0]
+		d.is = g.Apply(kernels.Slice{Axis: p.Axis, Start: p.Before, Stop: p.Before + g.types[d.of].Shape[p.Axis]}, d.is)
+	}
+}
+
 // cut finds what x is the beginning of the rows of, and how much of them; nil where it is not.
 func (g *Graph) cut(x *gorgonia.Node) (whole *gorgonia.Node, n int) {
 	op, ok := x.Op().(*Op)

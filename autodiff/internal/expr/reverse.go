@@ -55,6 +55,15 @@ func (g *Graph) Reverse(outs, gouts, wrt []*gorgonia.Node) ([]*gorgonia.Node, er
 		if !ok || grad[n] == nil || !need[n] {
 			continue
 		}
+		if ds := g.known[n]; ds != nil {
+			for _, d := range ds {
+				if need[d.of] {
+					d = g.unpadded(d)
+					accumulate(d.of, g.mul(grad[n], d.is))
+				}
+			}
+			continue
+		}
 		in := g.Operands(n)
 		wanted, some := op.DiffWRT(len(in)), false
 		for j, x := range in {

@@ -84,7 +84,7 @@ func ruleOf(i kernels.Instr) rule {
 		return one(func(v *vjp) node { return v.Apply(kernels.SoftmaxGrad{Axis: i.Axis, Log: i.Log}, v.y, v.gy) })
 	case kernels.CrossEntropy:
 		return one(func(v *vjp) node {
-			return v.Apply(kernels.CrossEntropyGrad{Classes: i.Classes}, v.in[0], v.in[1], v.gy)
+			return v.Apply(kernels.CrossEntropyGrad(i), v.in[0], v.in[1], v.gy)
 		})
 	case kernels.Normalize:
 		return one(func(v *vjp) node { return v.Apply(kernels.NormalizeGrad{Eps: i.Eps}, v.in[0], v.gy) })

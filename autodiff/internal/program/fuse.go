@@ -61,7 +61,7 @@ type fusion struct {
 }
 
 func newFusion(u *Unit) *fusion {
-	f := &fusion{Unit: u, maker: u.Makers(), readers: make([][]int, len(u.Types)), wanted: make([]bool, len(u.Types)), last: make([]int, len(u.Types))}
+	f := &fusion{Unit: u, maker: u.Makers(), readers: u.readers(), wanted: make([]bool, len(u.Types)), last: make([]int, len(u.Types))}
 	for _, v := range u.Results {
 		f.wanted[v] = true
 	}
@@ -70,13 +70,8 @@ func newFusion(u *Unit) *fusion {
 	}
 	f.parent = count(0, len(u.Insts))
 	f.groups = make([]group, len(u.Insts))
-	for k, i := range u.Insts {
+	for k := range u.Insts {
 		f.groups[k] = f.single(k)
-		for _, v := range i.In {
-			if rs := f.readers[v]; len(rs) == 0 || rs[len(rs)-1] != k {
-				f.readers[v] = append(rs, k)
-			}
-		}
 	}
 	return f
 }

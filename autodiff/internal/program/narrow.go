@@ -177,11 +177,16 @@ func makesProduct(i Inst, v Value, types []kernels.Type) bool {
 }
 
 // twice has maps make what they make of float32 as bfloat16, too, where products read it; and
-// copies inputs that are wanted so.
+// copies inputs that are wanted so, or that several products read.
 func (n *narrowing) twice() {
-	need := n.needed()
+	need, factors := n.needed(), n.factors()
 	old := n.Insts
 	n.Insts = make([]Inst, 0, len(old))
+	for _, v := range n.Given {
+		if factors[v] > 1 {
+			n.also[v] = n.copied(v, true)
+		}
+	}
 	for k, v := range n.Results {
 		if _, have := n.also[v]; flagged(n.NarrowResults, k) && slices.Contains(n.Given, v) && !n.narrow[v] && n.Types[v].Dtype == device.Float32 && !have {
 			n.also[v] = n.copied(v, true)
@@ -206,6 +211,19 @@ func (n *narrowing) twice() {
 		}
 		n.Insts = append(n.Insts, i)
 	}
+}
+
+// factors counts how many products read each value of float32.
+func (n *narrowing) factors() map[Value]int {
+	read := map[Value]int{}
+	for _, i := range n.Insts {
+		for k, v := range i.In {
+			if r := n.root[v]; isFactor(i.Instr, k) && !n.narrow[r] && n.Types[r].Dtype == device.Float32 {
+				read[r]++
+			}
+		}
+	}
+	return read
 }
 
 // reshaped adds a reshape, and one of the other form where there is that.

@@ -5,9 +5,10 @@ import "slices"
 // order puts every instruction where the memory that it needs is taken late and given back early.
 // An instruction that gives back as much as it takes runs as soon as its turn comes; another waits
 // until one of those needs it. So what is computed again for the sake of memory is computed just
-// before it is read.
+// before it is read. What all who read a value make may be less than that value: then none of them
+// waits any longer.
 func order(u *Unit) {
-	s := schedule{u: u, by: u.Makers(), left: u.Uses(), done: make([]bool, len(u.Insts))}
+	s := schedule{u: u, by: u.Makers(), left: u.Uses(), done: make([]bool, len(u.Insts)), readers: u.readers()}
 	s.kept = make([]bool, len(u.Types))
 	for _, vs := range [2][]Value{u.Given, u.Results} {
 		for _, v := range vs {
@@ -15,8 +16,13 @@ func order(u *Unit) {
 		}
 	}
 	for k := range u.Insts {
-		if !s.takes(k) {
+		from := len(s.out)
+		if !alias(u.Insts[k]) && s.taken(k) <= 0 {
 			s.emit(k)
+		}
+		s.together(u.Insts[k].In, k)
+		for ; from < len(s.out); from++ {
+			s.together(s.out[from].In, k)
 		}
 	}
 	for k := range u.Insts {
@@ -27,35 +33,55 @@ func order(u *Unit) {
 
 // schedule is the new order under way.
 type schedule struct {
-	u    *Unit
-	by   []int  // by value: the instruction that makes it
-	left []int  // by value: how often it is still to be read
-	kept []bool // by value: it lies outside the arena
-	done []bool
-	out  []Inst
+	u       *Unit
+	by      []int   // by value: the instruction that makes it
+	readers [][]int // by value: the instructions that read it, in order
+	left    []int   // by value: how often it is still to be read
+	kept    []bool  // by value: it lies outside the arena
+	done    []bool
+	out     []Inst
 }
 
-// takes says whether an instruction needs more memory than ends with it, as things stand.
-func (s *schedule) takes(k int) bool {
+// taken is how many bytes more an instruction needs than end with it, as things stand; 0 where it
+// needs none. A single number is none that is worth waiting for.
+func (s *schedule) taken(k int) (bytes int) {
 	i := s.u.Insts[k]
-	if alias(i) {
-		return true
-	}
-	bytes := 0
 	for _, v := range i.Out {
-		if !s.kept[v] {
-			bytes += s.u.Types[v].Bytes()
+		if t := s.u.Types[v]; !s.kept[v] && t.Shape.Elems() > 1 {
+			bytes += t.Bytes()
 		}
 	}
 	if bytes == 0 {
-		return false
+		return 0
 	}
 	for n, v := range i.In {
 		if !s.kept[v] && s.left[v] == readsOf(i.In, v) && !readBefore(i.In, n) {
 			bytes -= s.u.Types[v].Bytes()
 		}
 	}
-	return bytes > 0
+	return bytes
+}
+
+// together lists all who still read one of some values, where they have had their turn, which is
+// k's, and need no more than that value.
+func (s *schedule) together(vs []Value, k int) {
+	for _, v := range vs {
+		if s.kept[v] || s.left[v] == 0 || !s.done[s.by[v]] || len(s.readers[v]) > maxReaders {
+			continue
+		}
+		var all []int
+		bytes := -s.u.Types[v].Bytes()
+		for _, m := range s.readers[v] {
+			if !s.done[m] {
+				all, bytes = append(all, m), bytes+s.taken(m)
+			}
+		}
+		if bytes <= 0 && all[len(all)-1] <= k {
+			for _, m := range all {
+				s.emit(m)
+			}
+		}
+	}
 }
 
 // made is how many bytes an instruction makes.

@@ -86,6 +86,19 @@ func (u *Unit) Makers() []int {
 	return by
 }
 
+// readers lists for each value the instructions that read it, in order.
+func (u *Unit) readers() [][]int {
+	by := make([][]int, len(u.Types))
+	for k, i := range u.Insts {
+		for _, v := range i.In {
+			if rs := by[v]; len(rs) == 0 || rs[len(rs)-1] != k {
+				by[v] = append(rs, k)
+			}
+		}
+	}
+	return by
+}
+
 // Uses counts how often each value is read, being a result included.
 func (u *Unit) Uses() []int {
 	n := make([]int, len(u.Types))
