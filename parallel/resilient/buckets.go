@@ -315,7 +315,7 @@ func (t *Team) gradients(sums []*device.Buffer, owner *autodiff.Arena) (map[*aut
 				grad = autodiff.To(grad, t.devices[i])
 			}
 			if err := grad.Err(); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("the sum of gradients of %s: %w", t.names[i], err)
 			}
 			grads[t.params[i]] = grad
 		}

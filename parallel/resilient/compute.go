@@ -2,6 +2,7 @@ package resilient
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
@@ -24,7 +25,12 @@ func (t *Team) compute(c context.Context, w work, spans []ledger.Span, full func
 	}
 	a := t.adding(full)
 	weight := float64(n) / float64(w.rows.Batch)
-	value, err := backward(c, w.loss, mine, weight, t.params, a.addGradient)
+	value, err := backward(c, w.loss, mine, weight, t.params, func(i int, grad *autodiff.Tensor) error {
+		if err := a.addGradient(i, grad); err != nil {
+			return fmt.Errorf("the gradient of %s: %w", t.names[i], err)
+		}
+		return nil
+	})
 	if err != nil {
 		return a, err
 	}

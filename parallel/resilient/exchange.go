@@ -3,9 +3,11 @@ package resilient
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/names"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 )
 
@@ -70,7 +72,7 @@ func (x *exchange) makeSums(c context.Context) error {
 	for _, tr := range x.plan.Spread {
 		sum, err := x.broadcast(c, tr, x.Team.sums)
 		if err != nil {
-			return err
+			return x.of(tr.Bucket, err)
 		}
 		x.sums[tr.Bucket] = sum
 	}
@@ -81,10 +83,22 @@ func (x *exchange) makeSums(c context.Context) error {
 			x.sums[b], err = x.reduce(c, x.layout[b].dtype, in)
 		}
 		if err != nil {
-			return err
+			return x.of(b, err)
 		}
 	}
 	return nil
+}
+
+// of says of which gradients an error is.
+func (t *Team) of(b int, err error) error {
+	var list []string
+	for _, i := range t.layout[b].params {
+		list = append(list, t.names[i])
+	}
+	if list == nil {
+		return fmt.Errorf("what all say of the step: %w", err)
+	}
+	return fmt.Errorf("gradients of %s: %w", names.List(list), err)
 }
 
 func (t *Team) reduce(c context.Context, d device.Dtype, in *device.Buffer) (*device.Buffer, error) {
@@ -112,7 +126,7 @@ func (t *Team) broadcast(c context.Context, tr ledger.Transfer, from []*device.B
 func (t *Team) spread(c context.Context, tr ledger.Transfer, from []*device.Buffer, keep bool) error {
 	sum, err := t.broadcast(c, tr, from)
 	if err != nil {
-		return err
+		return t.of(tr.Bucket, err)
 	}
 	if keep {
 		t.keepSum(tr.Bucket, sum)
