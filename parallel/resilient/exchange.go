@@ -29,9 +29,9 @@ func (t *Team) newExchange() *exchange {
 	return x
 }
 
-// run computes this member's rows, while sums are made. Where it cannot the others hear of that with
-// the sums.
-func (x *exchange) run(c context.Context, w work) error {
+// carryOut computes this member's rows, while sums are made. Where it cannot, the others hear of
+// that with the sums.
+func (x *exchange) carryOut(c context.Context, w work) error {
 	ended := make(chan error, 1)
 	go func() { ended <- x.makeSums(c) }()
 	adds, failed := x.compute(c, w, x.plan.Compute[x.g.Rank()], func(b int) { close(x.ready[b]) })
@@ -51,8 +51,8 @@ func (x *exchange) run(c context.Context, w work) error {
 	return err
 }
 
-// keep has the team keep the sums that count.
-func (x *exchange) keep() (err error) {
+// keepSums has the team keep the sums that count.
+func (x *exchange) keepSums() (err error) {
 	for b, sum := range x.sums {
 		if sum == nil {
 			continue

@@ -98,7 +98,7 @@ type work struct {
 func (t *Team) attempt(c context.Context, w work) error {
 	t.m.Rows(t.plan.Batch)
 	x := t.newExchange()
-	err, kept := x.run(c, w), x.keep()
+	err, kept := x.carryOut(c, w), x.keepSums()
 	if err = cmp.Or(err, kept); err != nil {
 		return err
 	}
