@@ -83,9 +83,13 @@ func (t *Team) digest() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	defer k.drop()
 	m, err := k.manifest()
 	return m.Digest, err
 }
+
+// drop lets go of the values. A step overwrites what nobody else holds, and needs no new memory.
+func (k *snapshot) drop() { autodiff.Release(k.tensors...) }
 
 // manifest lists the snapshot, with sums of all its pieces.
 func (k *snapshot) manifest() (manifest, error) {
@@ -163,6 +167,7 @@ func (t *Team) takeOver(m manifest, like []*autodiff.Tensor, data []*device.Buff
 	values := map[string]*autodiff.Tensor{}
 	for i, e := range m.Entries {
 		x := autodiff.Wrap(like[i].Type(), data[i], nil)
+		defer autodiff.Release(x) // see drop
 		if data[i] = nil; x.Err() != nil {
 			return fmt.Errorf("%s: %w", e.Name, x.Err())
 		}
@@ -222,7 +227,12 @@ func (k *keeping) steps() []uint64 {
 func (k *keeping) only(wanted map[uint64]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.states, func(step uint64, _ *snapshot) bool { return !wanted[step] })
+	maps.DeleteFunc(k.states, func(step uint64, s *snapshot) bool {
+		if !wanted[step] {
+			s.drop()
+		}
+		return !wanted[step]
+	})
 }
 
 func (k *keeping) of(step uint64) *snapshot {
