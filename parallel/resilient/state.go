@@ -83,13 +83,13 @@ func (t *Team) digest() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer k.drop()
+	defer k.dropValues()
 	m, err := k.manifest()
 	return m.Digest, err
 }
 
-// drop lets go of the values. A step overwrites what nobody else holds, and needs no new memory.
-func (k *snapshot) drop() { autodiff.Release(k.tensors...) }
+// dropValues lets go of the values. A step overwrites what nobody else holds, and needs no new memory.
+func (k *snapshot) dropValues() { autodiff.Release(k.tensors...) }
 
 // manifest lists the snapshot, with sums of all its pieces.
 func (k *snapshot) manifest() (manifest, error) {
@@ -167,7 +167,7 @@ func (t *Team) takeOver(m manifest, like []*autodiff.Tensor, data []*device.Buff
 	values := map[string]*autodiff.Tensor{}
 	for i, e := range m.Entries {
 		x := autodiff.Wrap(like[i].Type(), data[i], nil)
-		defer autodiff.Release(x) // see drop
+		defer autodiff.Release(x) // see dropValues
 		if data[i] = nil; x.Err() != nil {
 			return fmt.Errorf("%s: %w", e.Name, x.Err())
 		}
@@ -229,7 +229,7 @@ func (k *keeping) only(wanted map[uint64]bool) {
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.states, func(step uint64, s *snapshot) bool {
 		if !wanted[step] {
-			s.drop()
+			s.dropValues()
 		}
 		return !wanted[step]
 	})

@@ -80,7 +80,7 @@ func lies(t *testing.T, team *Team) (all []*byte) {
 	t.Helper()
 	k, err := team.state()
 	require.NoError(t, err)
-	defer k.drop()
+	defer k.dropValues()
 	for _, x := range k.tensors {
 		b, err := x.Acquire()
 		require.NoError(t, err)
