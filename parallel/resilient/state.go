@@ -88,7 +88,8 @@ func (t *Team) digest() (string, error) {
 	return m.Digest, err
 }
 
-// dropValues lets go of the values. A step overwrites what nobody else holds, and needs no new memory.
+// dropValues lets go of the values: a step overwrites what nobody else holds, and needs no new
+// memory.
 func (k *snapshot) dropValues() { autodiff.Release(k.tensors...) }
 
 // manifest lists the snapshot, with sums of all its pieces.
