@@ -179,6 +179,17 @@ func (a *adding) add(leaf, grad *autodiff.Tensor) error {
 	if !ours {
 		return nil
 	}
+	if err := a.addTo(at, grad); err != nil {
+		return fmt.Errorf("the gradient of %s: %w", a.t.names[at.param], err)
+	}
+	a.used[at.param] = 1
+	if a.missing[at.bucket]--; a.missing[at.bucket] == 0 {
+		a.hand(at.bucket)
+	}
+	return nil
+}
+
+func (a *adding) addTo(at place, grad *autodiff.Tensor) error {
 	mem, err := a.memory(at.bucket)
 	if err != nil {
 		return err
@@ -187,17 +198,9 @@ func (a *adding) add(leaf, grad *autodiff.Tensor) error {
 	mem = mem[l.At[at.k]:]
 	if a.t.mine[at.bucket] == nil {
 		_, err = host.Read(mem, grad)
-	} else {
-		err = a.plus(l.dtype, mem, grad)
-	}
-	if err != nil {
 		return err
 	}
-	a.used[at.param] = 1
-	if a.missing[at.bucket]--; a.missing[at.bucket] == 0 {
-		a.hand(at.bucket)
-	}
-	return nil
+	return a.plus(l.dtype, mem, grad)
 }
 
 // memory is that of a bucket; at first it has what was computed before. That stays as it is, as
@@ -288,11 +291,11 @@ func (t *Team) gradients(sums []*device.Buffer, owner *autodiff.Arena) (map[*aut
 			}
 			p := t.params[i]
 			value, err := host.Part(t.devices[i], sums[b], l.At[k], p.Type().Bytes())
-			if err != nil {
-				return nil, err
+			if err == nil {
+				grads[p], err = host.Gradient(p, value, t.devices[i], 1, owner)
 			}
-			if grads[p], err = host.Gradient(p, value, t.devices[i], 1, owner); err != nil {
-				return nil, err
+			if err != nil {
+				return nil, fmt.Errorf("the sum of gradients of %s: %w", t.names[i], err)
 			}
 		}
 	}

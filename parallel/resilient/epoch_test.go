@@ -111,10 +111,10 @@ func (p *pupil) partly(c context.Context, keep int, loss Loss) error {
 		return err
 	}
 	x := p.newExchange()
-	err := x.run(c, work{p.Next(), few, loss})
+	err := x.carryOut(c, work{p.Next(), few, loss})
 	host.Forget(x.sums[keep:])
 	p.plan = nil
-	return errors.Join(p.failed, err, x.keep())
+	return errors.Join(p.failed, err, x.keepSums())
 }
 
 // requireSame says that all have made the same steps.

@@ -3,9 +3,11 @@ package resilient
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/names"
 	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 )
@@ -28,9 +30,9 @@ func (t *Team) newExchange() *exchange {
 	return x
 }
 
-// run computes this member's rows, while sums are made. Where it cannot the others hear of that with
-// the sums.
-func (x *exchange) run(c context.Context, w work) error {
+// carryOut computes this member's rows, while sums are made. Where it cannot, the others hear of
+// that with the sums.
+func (x *exchange) carryOut(c context.Context, w work) error {
 	ended := make(chan error, 1)
 	go func() { ended <- x.makeSums(c) }()
 	adds, failed := x.compute(c, w, x.plan.Compute[x.g.Rank()], func(b int) { close(x.ready[b]) })
@@ -50,8 +52,8 @@ func (x *exchange) run(c context.Context, w work) error {
 	return err
 }
 
-// keep has the team keep the sums that count.
-func (x *exchange) keep() (err error) {
+// keepSums has the team keep the sums that count.
+func (x *exchange) keepSums() (err error) {
 	for b, sum := range x.sums {
 		if sum == nil {
 			continue
@@ -71,7 +73,7 @@ func (x *exchange) makeSums(c context.Context) error {
 	for _, tr := range x.plan.Spread {
 		sum, err := x.broadcast(c, tr, x.Team.sums)
 		if err != nil {
-			return err
+			return x.of(tr.Bucket, err)
 		}
 		x.sums[tr.Bucket] = sum
 	}
@@ -82,10 +84,22 @@ func (x *exchange) makeSums(c context.Context) error {
 			x.sums[b], err = x.reduce(c, x.layout[b].dtype, in)
 		}
 		if err != nil {
-			return err
+			return x.of(b, err)
 		}
 	}
 	return nil
+}
+
+// of says of which gradients an error is.
+func (t *Team) of(b int, err error) error {
+	var list []string
+	for _, i := range t.layout[b].Params {
+		list = append(list, t.names[i])
+	}
+	if list == nil {
+		return fmt.Errorf("what all say of the step: %w", err)
+	}
+	return fmt.Errorf("gradients of %s: %w", names.List(list), err)
 }
 
 func (t *Team) reduce(c context.Context, d device.Dtype, in *device.Buffer) (*device.Buffer, error) {
@@ -113,7 +127,7 @@ func (t *Team) broadcast(c context.Context, tr ledger.Transfer, from []*device.B
 func (t *Team) spread(c context.Context, tr ledger.Transfer, from []*device.Buffer, keep bool) error {
 	sum, err := t.broadcast(c, tr, from)
 	if err != nil {
-		return err
+		return t.of(tr.Bucket, err)
 	}
 	if keep {
 		t.keepSum(tr.Bucket, sum)

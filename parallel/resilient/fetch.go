@@ -85,7 +85,7 @@ func (k *catching) get(c context.Context, m *mail, from string, l letter) error 
 		return err
 	}
 	to = to[l.Piece*piece : min((l.Piece+1)*piece, e.Bytes)]
-	return m.ask(c, from, l, func(data []byte) error {
+	return m.question(c, from, l, func(data []byte) error {
 		if len(data) != len(to) || crc32.Checksum(data, castagnoli) != e.Sums[l.Piece] {
 			return fmt.Errorf("%w: piece %d of %s, of %s, is another one than that of the others", ErrDifferent, l.Piece, e.Name, from)
 		}
@@ -101,7 +101,7 @@ func (k *catching) getList(c context.Context, m *mail) error {
 		lists := map[string][]string{}
 		for _, name := range k.sources() {
 			var list manifest
-			err := m.ask(c, name, letter{Step: k.base, Entry: -1}, func(raw []byte) error { return json.Unmarshal(raw, &list) })
+			err := m.question(c, name, letter{Step: k.base, Entry: -1}, func(raw []byte) error { return json.Unmarshal(raw, &list) })
 			if err == nil && list.digest() == list.Digest {
 				k.list = list
 				lists[list.Digest] = append(lists[list.Digest], name)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/parallel/resilient"
+	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/transport/simnet"
 )
 
@@ -65,8 +66,46 @@ func (w *crowd) enlarge(c context.Context, guest int) []error {
 				return team.Close(c)
 			default:
 				_, err = team.Step(c, team.Next(), rows, l.loss)
+				time.Sleep(time.Second)
 			}
 		}
 		return err
+	})
+}
+
+// TestANewcomerThatCallsAndDoesNotComeHoldsUpTheOthersForATenthOfTheirTime has a worker call again
+// and again, and not listen.
+func TestANewcomerThatCallsAndDoesNotComeHoldsUpTheOthersForATenthOfTheirTime(t *testing.T) {
+	const founders, steps = 2, 100
+	synctest.Test(t, func(t *testing.T) {
+		w := newCrowd(t, founders+1)
+		c, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+		defer cancel()
+		calling, stop := context.WithCancel(c)
+		defer stop()
+		began := time.Now()
+		runs := w.train(func(rank int) run {
+			l := newLearner(1)
+			for rank == founders && calling.Err() == nil {
+				for _, o := range w.ws[:founders] {
+					_ = rpc.Post(calling, w.ws[rank], o.Name(), "resilient/"+teamName, []byte{0xa1, 1, 1}) // {1: 1}, a call
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if rank == founders {
+				return run{}
+			}
+			team, err := w.found(c, rank, founders, l.config())
+			if err != nil {
+				return run{err: err}
+			}
+			r := train(c, team, l, steps, func(uint64) error { time.Sleep(time.Second); return nil })
+			stop()
+			return r
+		})
+		requireUndisturbed(t, alone(t, steps), runs[:founders]...)
+		took := time.Since(began)
+		require.Less(t, took, steps*time.Second*5/4)
+		require.Greater(t, took, (steps+4)*time.Second, "it was waited for")
 	})
 }

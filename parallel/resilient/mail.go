@@ -60,13 +60,13 @@ type mail struct {
 	members []string
 	called  map[string]bool
 	left    map[string]bool
-	asked   map[uint64]question
+	asked   map[uint64]pending
 	last    uint64         // question
 	giving  map[string]int // how many answers are under way, by who has asked
 }
 
-// question is one that waits for its answer.
-type question struct {
+// pending is a question that waits for its answer.
+type pending struct {
 	to    string
 	waits chan answer // of capacity 1
 }
@@ -75,7 +75,7 @@ type question struct {
 func listen(w *rpc.Worker, team string, members []string, keeps *keeping) (*mail, error) {
 	m := &mail{
 		w: w, service: "resilient/" + team, keeps: keeps, news: make(chan struct{}, 1), members: members,
-		called: map[string]bool{}, left: map[string]bool{}, asked: map[uint64]question{}, giving: map[string]int{},
+		called: map[string]bool{}, left: map[string]bool{}, asked: map[uint64]pending{}, giving: map[string]int{},
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	stop, err := rpc.OnPost(w, m.service, m.receive)
@@ -170,8 +170,8 @@ func content(l letter, tensors []transport.Tensor) (*device.Buffer, error) {
 	return tensors[0].Buf.Retain(), nil
 }
 
-// mostGiven bounds how many answers to one member are under way. A newcomer has one question to each;
-// another one may have come to nothing there.
+// mostGiven bounds how many answers to one member are under way. A newcomer has one question to
+// each; another one may have come to nothing there.
 const mostGiven = 2
 
 // give answers a question.
@@ -237,15 +237,15 @@ func (l *letter) carry(b []byte) (*device.Buffer, error) {
 // asking bounds how long a question takes.
 const asking = 5 * time.Second
 
-// ask asks a member, waits for its answer, and gives that to take, which does not keep it.
-func (m *mail) ask(c context.Context, to string, l letter, take func(data []byte) error) error {
+// question asks a member, waits for its answer, and gives that to take, which does not keep it.
+func (m *mail) question(c context.Context, to string, l letter, take func(data []byte) error) error {
 	c, cancel := context.WithTimeout(c, asking)
 	defer cancel()
 	waits := make(chan answer, 1)
 	m.mu.Lock()
 	m.last++
 	l.Kind, l.ID = letterAsks, m.last
-	m.asked[l.ID] = question{to, waits}
+	m.asked[l.ID] = pending{to, waits}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
@@ -253,7 +253,7 @@ func (m *mail) ask(c context.Context, to string, l letter, take func(data []byte
 		delete(m.asked, l.ID)
 		select {
 		case a := <-waits: // it came too late
-			a.release()
+			host.Release(a.data)
 		default:
 		}
 	}()
@@ -262,7 +262,7 @@ func (m *mail) ask(c context.Context, to string, l letter, take func(data []byte
 	}
 	select {
 	case a := <-waits:
-		defer a.release()
+		defer host.Release(a.data)
 		if a.err != nil {
 			return a.err
 		}
@@ -273,12 +273,6 @@ func (m *mail) ask(c context.Context, to string, l letter, take func(data []byte
 		return take(mem[:a.Bytes])
 	case <-c.Done():
 		return context.Cause(c)
-	}
-}
-
-func (a answer) release() {
-	if a.data != nil {
-		_ = a.data.Release() // ours
 	}
 }
 
@@ -298,7 +292,8 @@ func (m *mail) discard(names []string) {
 	}
 }
 
-// among says who the members are from now on. Of newcomers nothing counts that they have said before.
+// among says who the members are from now on. What newcomers among them have said before does not
+// count.
 func (m *mail) among(members []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -311,8 +306,8 @@ func (m *mail) among(members []string) {
 	m.members = members
 }
 
-// note notes that members leave, as if they had said so in letters.
-func (m *mail) note(names []string) {
+// leaves notes that members leave, as if they had said so in letters.
+func (m *mail) leaves(names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, name := range names {

@@ -49,7 +49,7 @@ func TestAnAnswerCountsOfWhoWasAskedAlone(t *testing.T) {
 	require.NoError(t, err)
 	defer m.quit()
 	waits := make(chan answer, 1)
-	m.asked[7] = question{"asked", waits}
+	m.asked[7] = pending{"asked", waits}
 	m.hear(t, "another", letter{Kind: letterGives, ID: 7, Error: "mine"})
 	m.hear(t, "asked", letter{Kind: letterGives, ID: 7, Error: "yours"})
 	require.EqualError(t, (<-waits).err, "yours")

@@ -53,6 +53,9 @@ func (t *Team) invite(c context.Context, names []string) {
 	next, err := t.g.With(limited, names...)
 	if err != nil {
 		t.mail.discard(names) // who is there calls again
+		for _, name := range names {
+			t.late[name] = time.Now()
+		}
 		t.cfg.Logger.Warn("newcomers that have called do not come", "workers", names, "error", err)
 		t.g.Abort(fmt.Errorf("the newcomers %v do not come: %w", names, err))
 		return
@@ -60,8 +63,12 @@ func (t *Team) invite(c context.Context, names []string) {
 	t.adopt(next, before)
 }
 
-// inviting bounds how long newcomers may take that have called, and then do not come.
-const inviting = 2 * time.Second
+// inviting bounds how long newcomers may take that have called, and then do not come. They are not
+// invited again for some time, so that they hold up the others for a tenth of it at most.
+const (
+	inviting = 2 * time.Second
+	sparing  = 10 * inviting
+)
 
 // calls are newcomers that may come in.
 func (t *Team) calls(c context.Context) []string {
@@ -80,7 +87,10 @@ func (t *Team) calls(c context.Context) []string {
 // waiting are the newcomers that have called, and for whom there is room.
 func (t *Team) waiting() []string {
 	members := workers(t.g)
-	names := slices.DeleteFunc(t.mail.calls(), func(name string) bool { return slices.Contains(members, name) })
+	names := slices.DeleteFunc(t.mail.calls(), func(name string) bool {
+		late := len(members) >= t.cfg.Min && time.Since(t.late[name]) < sparing
+		return late || slices.Contains(members, name)
+	})
 	if t.cfg.Max > 0 {
 		names = names[:min(len(names), max(t.cfg.Max-len(members), 0))]
 	}

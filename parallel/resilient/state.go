@@ -84,9 +84,14 @@ func (t *Team) digest() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	defer k.dropValues()
 	m, err := k.manifest()
 	return m.Digest, err
 }
+
+// dropValues lets go of the values: a step overwrites what nobody else holds, and needs no new
+// memory.
+func (k *snapshot) dropValues() { autodiff.Release(k.tensors...) }
 
 // manifest lists the snapshot, with sums of all its pieces.
 func (k *snapshot) manifest() (manifest, error) {
@@ -164,6 +169,7 @@ func (t *Team) takeOver(m manifest, like []*autodiff.Tensor, data []*device.Buff
 	values := map[string]*autodiff.Tensor{}
 	for i, e := range m.Entries {
 		x := autodiff.Wrap(like[i].Type(), data[i], nil)
+		defer autodiff.Release(x) // see dropValues
 		if data[i] = nil; x.Err() != nil {
 			return fmt.Errorf("%s: %w", e.Name, x.Err())
 		}
@@ -223,7 +229,12 @@ func (k *keeping) steps() []uint64 {
 func (k *keeping) only(wanted map[uint64]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.states, func(step uint64, _ *snapshot) bool { return !wanted[step] })
+	maps.DeleteFunc(k.states, func(step uint64, s *snapshot) bool {
+		if !wanted[step] {
+			s.dropValues()
+		}
+		return !wanted[step]
+	})
 }
 
 func (k *keeping) of(step uint64) *snapshot {

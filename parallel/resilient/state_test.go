@@ -76,6 +76,46 @@ func TestAStateThatHasTravelledInPiecesIsTheSameAndOlderThanStepsMadeMeanwhile(t
 	}
 }
 
+// lies says where in memory each tensor of the state is.
+func lies(t *testing.T, team *Team) (all []*byte) {
+	t.Helper()
+	k, err := team.state()
+	require.NoError(t, err)
+	defer k.dropValues()
+	for _, x := range k.tensors {
+		b, err := x.Acquire()
+		require.NoError(t, err)
+		mem, err := b.Host()
+		require.NoError(t, err)
+		all = append(all, &mem[0])
+		require.NoError(t, b.Release())
+	}
+	return all
+}
+
+func TestAStepOverwritesValuesThatWereLookedAtOrHaveCome(t *testing.T) {
+	from, to := taught(t, 1, 30, 9, 2), taught(t, 2, 30, 9, 2)
+	k, err := from.state()
+	require.NoError(t, err)
+	m, data := pieces(t, k)
+	like, err := to.fits(m)
+	require.NoError(t, err)
+	require.NoError(t, to.takeOver(m, like, data))
+	from.keeps.states[3] = k
+	from.keeps.only(nil)
+	for _, team := range []*Team{from, to} {
+		_, err := team.digest()
+		require.NoError(t, err)
+		before := lies(t, team)
+		grads := map[*autodiff.Tensor]*autodiff.Tensor{}
+		for _, p := range team.params {
+			grads[p] = nn.Ones(device.Float32, p.Shape()...)
+		}
+		require.NoError(t, team.cfg.Optimizer.Step(grads))
+		require.Equal(t, before, lies(t, team))
+	}
+}
+
 // BenchmarkLendingAState is what a member does for a newcomer with 100 MB, beside sending: the list
 // with its sums, a copy of each piece, and the digest at the end.
 func BenchmarkLendingAState(b *testing.B) {

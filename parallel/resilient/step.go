@@ -24,9 +24,10 @@ type Loss func(c context.Context, rows []int) (*autodiff.Tensor, error)
 //
 // Where members are lost meanwhile it goes on with the others. With fewer than Config.Min it waits
 // for newcomers, as long as c lives. Where the loss function fails on one member it fails on all,
-// with a [parallel.FailureError] that names it, and the step may be called again; so it may be
-// where c has ended, and nothing is lost. It fails with a [StepError] where step is not the one to
-// come, and with collective.ErrExcluded where the others go on without this member.
+// with a [parallel.FailureError] that names it (with rank −1 where it is lost), and the step may be
+// called again; so it may be where c has ended, and nothing is lost. It fails with a [StepError]
+// where step is not the one to come, and with collective.ErrExcluded where the others go on without
+// this member.
 func (t *Team) Step(c context.Context, step uint64, rows parallel.Rows, loss Loss) (float64, error) {
 	v, err := t.step(c, step, rows, loss)
 	if err != nil {
@@ -98,7 +99,7 @@ type work struct {
 func (t *Team) attempt(c context.Context, w work) error {
 	t.m.Rows(t.plan.Batch)
 	x := t.newExchange()
-	err, kept := x.run(c, w), x.keep()
+	err, kept := x.carryOut(c, w), x.keepSums()
 	if err = cmp.Or(err, kept); err != nil {
 		return err
 	}

@@ -206,6 +206,6 @@ func (t *Team) dismiss(all []word) (again bool, err error) {
 		t.plan = nil
 		return false, nil
 	}
-	t.mail.note(done)
+	t.mail.leaves(done)
 	return true, nil // repair goes on without them
 }

@@ -129,7 +129,8 @@ type Team struct {
 	last  []*device.Buffer // of the step before
 	loss  float64          // of the last step that was made
 
-	keeps    *keeping // states for newcomers
+	late     map[string]time.Time // when newcomers had called, and did not come
+	keeps    *keeping             // states for newcomers
 	catching *catching
 	change   Change // to be told of
 	since    time.Time
@@ -187,7 +188,7 @@ func newTeam(cfg Config) (*Team, error) {
 		return nil, err
 	}
 	cfg.Min, cfg.Bucket, cfg.Logger = max(cfg.Min, 1), cmp.Or(cfg.Bucket, 1<<20), cmp.Or(cfg.Logger, slog.Default())
-	t := &Team{cfg: cfg, keeps: newKeeping()}
+	t := &Team{cfg: cfg, keeps: newKeeping(), late: map[string]time.Time{}}
 	all := maps.Collect(cfg.Params)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		p := all[name]

@@ -120,7 +120,7 @@ func (s *Shards) Load(c context.Context, k *checkpoint.Checkpoint, opt *optim.Lo
 	if err := s.outcome(c, err); err != nil {
 		return fmt.Errorf("shard: Load: %w", err)
 	}
-	undo, err := s.take(values, opt, state)
+	undo, err := s.takeValues(values, opt, state)
 	if err := s.outcome(c, err); err != nil {
 		return fmt.Errorf("shard: Load: %w", errors.Join(err, undo()))
 	}
@@ -128,8 +128,9 @@ func (s *Shards) Load(c context.Context, k *checkpoint.Checkpoint, opt *optim.Lo
 	return nil
 }
 
-// take gives this rank's shards, and their optimizer, other values; undo what they had before.
-func (s *Shards) take(values []*autodiff.Tensor, opt *optim.Local, state optim.State) (undo func() error, err error) {
+// takeValues gives this rank's shards, and their optimizer, other values; undo gives them what they
+// had before.
+func (s *Shards) takeValues(values []*autodiff.Tensor, opt *optim.Local, state optim.State) (undo func() error, err error) {
 	var before optim.State
 	if opt != nil {
 		if before, err = opt.State(); err != nil {
