@@ -103,6 +103,9 @@ func (b *backend) quantizedWith(p *products, e epilogue) (s cuda.ProductSpec, f 
 		s.Out = cuda.BF16
 	}
 	f, why, err = b.quantizedProduct(s)
+	if why == "" && e.adds {
+		why = whyEpilogue
+	}
 	if why != "" && e.kind != cuda.None {
 		s.Epilogue = cuda.None
 		if _, alone, other := b.quantizedProduct(s); alone == "" && other == nil {
