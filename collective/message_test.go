@@ -50,7 +50,9 @@ func TestMessagesOfAllToAllArriveInTheOrderOfSendingOnEveryLane(t *testing.T) {
 					for tag := range tags {
 						all.Go(func() {
 							for nth := range cases {
-								if err := Send(t.Context(), gs[r], other, tag, filled(lengths[nth], r, nth)); err != nil {
+								if err := Send(
+									t.Context(), gs[r], other, tag, filled(lengths[nth], r, nth),
+								); err != nil {
 									errs <- err
 									return
 								}
@@ -59,9 +61,11 @@ func TestMessagesOfAllToAllArriveInTheOrderOfSendingOnEveryLane(t *testing.T) {
 						all.Go(func() {
 							for nth := range cases {
 								x, from, err := RecvNew[int64](t.Context(), gs[r], other, tag)
-								want := filled(lengths[nth], other, nth)
-								if err == nil && (from != other || len(x) != len(want) || len(x) > 0 && (x[0] != want[0] || x[len(x)-1] != want[len(x)-1])) {
-									err = fmt.Errorf("message %d of rank %d: %d elements of rank %d", nth, other, len(x), from)
+								n, first := lengths[nth], filled(1, other, nth)[0]
+								if err == nil && (from != other || len(x) != n ||
+									n > 0 && (x[0] != first || x[n-1] != first+int64(n)-1)) {
+									err = fmt.Errorf("message %d of rank %d: %d elements of rank %d",
+										nth, other, len(x), from)
 								}
 								if err != nil {
 									errs <- err
@@ -86,7 +90,9 @@ func TestAMessageOfAnyoneIsReceivedOnceAndSaysWhoSentIt(t *testing.T) {
 	each(t, gs, func(r int) error {
 		if r > 0 {
 			for nth := range each4 {
-				if err := Send(t.Context(), gs[r], 0, 7, filled(1+1000*(nth%5), r, nth)); err != nil {
+				if err := Send(
+					t.Context(), gs[r], 0, 7, filled(1+1000*(nth%5), r, nth),
+				); err != nil {
 					return err
 				}
 			}
@@ -116,7 +122,9 @@ func TestTagsThatCrossDoNotHoldOneAnotherUp(t *testing.T) {
 				var both sync.WaitGroup
 				var errs [2]error
 				for tag := range 2 {
-					both.Go(func() { errs[tag] = Send(t.Context(), gs[0], 1, tag, filled(n, 0, tag)) })
+					both.Go(func() {
+						errs[tag] = Send(t.Context(), gs[0], 1, tag, filled(n, 0, tag))
+					})
 				}
 				both.Wait()
 				return errors.Join(errs[:]...)
@@ -160,9 +168,12 @@ func TestAMessageOfAnotherLengthOrDtypeIsAnErrorAtBothEndsAndGone(t *testing.T) 
 	c := t.Context()
 	for _, n := range []int{10, 100000} { // the sender waits for the receiver of the second
 		for name, recv := range map[string]func() error{
-			"length": func() error { _, err := Recv(c, gs[1], Anyone, 3, make([]float32, n+1)); return err },
-			"dtype":  func() error { _, err := Recv(c, gs[1], 0, 3, make([]int32, n)); return err },
-			"new":    func() error { _, _, err := RecvNew[float64](c, gs[1], 0, 3); return err },
+			"length": func() error {
+				_, err := Recv(c, gs[1], Anyone, 3, make([]float32, n+1))
+				return err
+			},
+			"dtype": func() error { _, err := Recv(c, gs[1], 0, 3, make([]int32, n)); return err },
+			"new":   func() error { _, _, err := RecvNew[float64](c, gs[1], 0, 3); return err },
 		} {
 			sent := make(chan error, 1)
 			go func() { sent <- Send(c, gs[0], 1, 3, make([]float32, n)) }()
@@ -352,9 +363,13 @@ func TestWhatWaitsAtAReceiverIsBoundedInBytesAndHoldsUpNothingElse(t *testing.T)
 // A member that does not keep to the window is lost, as one that says what cannot be.
 func TestWhoSendsMoreThanItMayIsThrownOut(t *testing.T) {
 	gs := groups(t, rpctest.World(t, rpctest.Net(), 2), "g")
-	n := note{Slots: []notePart{{Tensor: -1, N: inlined}}, inline: []part{{mem: make([]byte, inlined)}}}
+	n := note{
+		Slots: []notePart{{Tensor: -1, N: inlined}}, inline: []part{{mem: make([]byte, inlined)}},
+	}
 	for seq := range uint64(postbox.Window/postbox.Cost(inlined) + 1) {
-		n.Talk = &noteTalk{What: talkSends, Seq: seq, Parcel: parcel{Dtype: device.Int32, Count: inlined / 4}}
+		n.Talk = &noteTalk{
+			What: talkSends, Seq: seq, Parcel: parcel{Dtype: device.Int32, Count: inlined / 4},
+		}
 		_ = gs[0].post(t.Context(), 1, &n) // it may be over already
 	}
 	_, err := Recv(t.Context(), gs[1], 0, 1, []int32{0})
@@ -373,7 +388,10 @@ func TestRandomMessagesOfAnyoneArriveInTheOrderOfTheirSenders(t *testing.T) {
 				src := rand.New(rand.NewPCG(seed, uint64(r*tags+tag)))
 				all.Go(func() {
 					for nth := range count {
-						if err := Send(t.Context(), gs[r], (r+1+nth%3)%size, tag, filled(1+src.IntN(1<<src.IntN(14)), r, 1+nth)); err != nil {
+						if err := Send(
+							t.Context(), gs[r], (r+1+nth%3)%size, tag,
+							filled(1+src.IntN(1<<src.IntN(14)), r, 1+nth),
+						); err != nil {
 							errs <- err
 							return
 						}

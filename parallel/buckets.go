@@ -23,7 +23,8 @@ type bucket struct {
 }
 
 // telling is what a header says, read: sums over all ranks. For each parameter it has how many
-// ranks used it, as the how manieth it came on rank 0, or 0, and how many have only some rows of it.
+// ranks used it, as the how manieth it came on rank 0, or 0, and how many have only some rows of
+// it.
 type telling struct {
 	rows               float64
 	failed             bool

@@ -22,7 +22,9 @@ func TestTwoMembersOnOneGPUAreRefusedBeforeNCCLIsAsked(t *testing.T) {
 	j.devices[2] = gpus.Use(fakeGPU{fakenccl.GPU{Of: j.f, Number: 0}})
 	for _, mode := range []gpus.Mode{gpus.Must, gpus.Auto} {
 		for r, err := range all(j.ranks(), func(r int) error {
-			_, err := gpus.Open(t.Context(), gs[r], j.devices[r], gpus.Config{NCCL: mode, Library: j.l})
+			_, err := gpus.Open(
+				t.Context(), gs[r], j.devices[r], gpus.Config{NCCL: mode, Library: j.l},
+			)
 			return err
 		}) {
 			var e *gpus.SharedGPUError
@@ -70,14 +72,18 @@ func TestALibraryThatAMemberLacksOrHasOfAnotherVersionIsToldToAll(t *testing.T) 
 	for _, err := range try(gpus.Config{NCCL: gpus.Off}, gpus.Config{NCCL: gpus.Off}) {
 		require.ErrorIs(t, err, gpus.ErrWithout)
 	}
-	for _, err := range try(gpus.Config{NCCL: gpus.Off}, gpus.Config{NCCL: gpus.Must, Library: j.l}) {
+	for _, err := range try(
+		gpus.Config{NCCL: gpus.Off}, gpus.Config{NCCL: gpus.Must, Library: j.l},
+	) {
 		require.ErrorIs(t, err, collective.ErrArguments)
 		require.ErrorContains(t, err, "NCCL is Off on worker0 and Must on worker1")
 	}
 	for _, err := range try(gpus.Config{Library: j.l, Poll: -1}, gpus.Config{Library: j.l}) {
 		require.ErrorContains(t, err, "expected 0 or more")
 	}
-	for _, err := range try(gpus.Config{Library: j.l, NCCL: 7}, gpus.Config{Library: j.l, NCCL: 7}) {
+	for _, err := range try(
+		gpus.Config{Library: j.l, NCCL: 7}, gpus.Config{Library: j.l, NCCL: 7},
+	) {
 		require.ErrorIs(t, err, collective.ErrArguments)
 		require.ErrorContains(t, err, "NCCL is Mode(7); expected Auto, Off or Must")
 	}
@@ -95,9 +101,14 @@ func TestAMemberThatCannotJoinIsNamedOnAllAndTheGroupLivesOn(t *testing.T) {
 	j := start(t, 3, 23007)
 	gs := j.group(t, "world", j.ranks())
 	open := func(r int) error {
-		m, err := gpus.Open(t.Context(), gs[r], j.devices[r], gpus.Config{NCCL: gpus.Must, Library: j.l})
+		m, err := gpus.Open(
+			t.Context(), gs[r], j.devices[r], gpus.Config{NCCL: gpus.Must, Library: j.l},
+		)
 		if err == nil {
-			t.Cleanup(func() { m.Abort(errors.New("the test is over")); m.Close(context.Background()) })
+			t.Cleanup(func() {
+				m.Abort(errors.New("the test is over"))
+				m.Close(context.Background())
+			})
 		}
 		return err
 	}

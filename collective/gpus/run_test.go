@@ -66,7 +66,9 @@ func TestCommunicatorsThatOverlapAreServedInOneOrderWhateverTheOrderOfCalls(t *t
 		var err error
 		for _, e := range all(mine, func(k int) error {
 			for range rounds {
-				if err := comms[k][r].Run(t.Context(), uintptr(k), sum(x[[2]int{k, r}])); err != nil {
+				if err := comms[k][r].Run(
+					t.Context(), uintptr(k), sum(x[[2]int{k, r}]),
+				); err != nil {
 					return err
 				}
 			}

@@ -57,7 +57,10 @@ func (w *world) leave(ranks []int, leaver int) {
 }
 
 func TestANewcomerGetsParametersMomentumAndPosition(t *testing.T) {
-	for _, cfg := range []Config{{Every: 6}, {Every: 6, Fragments: 2, Delay: 2, Mix: 0.3}, {Every: 6, Fragments: 3, FirstCalls: true, Wire: BFloat16}} {
+	for _, cfg := range []Config{
+		{Every: 6}, {Every: 6, Fragments: 2, Delay: 2, Mix: 0.3},
+		{Every: 6, Fragments: 3, FirstCalls: true, Wire: BFloat16},
+	} {
 		for _, at := range []int{0, 2, 7, 8} { // before the first exchange, between two, while one is under way
 			t.Run(fmt.Sprintf("%+v at %d", cfg, at), func(t *testing.T) {
 				w := newWorld(t, 3, 2, cfg)
@@ -70,7 +73,9 @@ func TestANewcomerGetsParametersMomentumAndPosition(t *testing.T) {
 				all := w.first(3)
 				w.requireSame(all...)
 				if !flies {
-					require.Equal(t, own, valuesOf(t, w.params[0]), "the others go on from their own")
+					require.Equal(
+						t, own, valuesOf(t, w.params[0]), "the others go on from their own",
+					)
 				}
 				for _, r := range all {
 					require.EqualValues(t, at, w.loops[r].Steps())
@@ -105,7 +110,9 @@ func TestWorkersJoinAndLeaveAtRandomAndNobodyComesApart(t *testing.T) {
 			w := newWorld(t, size, 2, cfg)
 			in, out := []int{0, 1}, []int{2, 3}
 			for step := 1; step <= 60; step++ {
-				require.Equal(t, make([]error, len(in)), w.step(in, step), "step %d of %v", step, in)
+				require.Equal(
+					t, make([]error, len(in)), w.step(in, step), "step %d of %v", step, in,
+				)
 				switch {
 				case r.IntN(6) > 0:
 				case len(out) > 0 && (len(in) == 1 || r.IntN(2) == 0):
@@ -163,13 +170,17 @@ func TestAWorkersParametersMayLieOnAnotherDevice(t *testing.T) {
 	}
 	w.loops = make([]*Loop, 2)
 	w.each(w.first(2), func(r int) (err error) {
-		w.loops[r], err = New(t.Context(), w.gs[r], w.params[r], Config{Every: 2, Delay: 1, Mix: 0.5})
+		w.loops[r], err = New(
+			t.Context(), w.gs[r], w.params[r], Config{Every: 2, Delay: 1, Mix: 0.5},
+		)
 		return err
 	})
 	for step := 1; step <= 5; step++ {
 		require.Equal(t, make([]error, 2), w.step(w.first(2), step))
 	}
-	w.each(w.first(2), func(r int) error { return errors.Join(w.loops[r].Finish(t.Context()), w.loops[r].Close()) })
+	w.each(w.first(2), func(r int) error {
+		return errors.Join(w.loops[r].Finish(t.Context()), w.loops[r].Close())
+	})
 	w.requireSame(0, 1)
 	require.Equal(t, valuesOf(t, w.params[0]), valuesOf(t, w.params[1]))
 	require.Equal(t, sim.ID(), w.params[1][0].Device())
@@ -182,7 +193,8 @@ func TestTheExchangeIsTheSameOnEveryLane(t *testing.T) {
 		}
 		t.Run(lane, func(t *testing.T) {
 			ws := rpctest.WorldWith(t, rpctest.Net(), 2, func(_ int, cfg *rpc.Config) {
-				cfg.Network, cfg.Listen, cfg.Lanes, cfg.Token = nil, "", []string{lane}, secrettest.Token("job")
+				cfg.Network, cfg.Listen = nil, ""
+				cfg.Lanes, cfg.Token = []string{lane}, secrettest.Token("job")
 			})
 			const n = 100_000 // large enough to travel by a lane
 			var at [2]float64
@@ -192,13 +204,18 @@ func TestTheExchangeIsTheSameOnEveryLane(t *testing.T) {
 					return err
 				}
 				p := autodiff.New(make([]float32, n))
-				l, err := New(t.Context(), g, []*autodiff.Tensor{p}, Config{Every: 1, LR: 1, Momentum: optim.Zero})
+				l, err := New(
+					t.Context(), g, []*autodiff.Tensor{p},
+					Config{Every: 1, LR: 1, Momentum: optim.Zero},
+				)
 				if err != nil {
 					return err
 				}
 				moved := make([]float32, n)
 				moved[n-1] = float32(1 + r)
-				if err := autodiff.Assign([]*autodiff.Tensor{p}, []*autodiff.Tensor{autodiff.New(moved)}); err != nil {
+				if err := autodiff.Assign(
+					[]*autodiff.Tensor{p}, []*autodiff.Tensor{autodiff.New(moved)},
+				); err != nil {
 					return err
 				}
 				if err := l.Step(t.Context()); err != nil {
@@ -243,7 +260,10 @@ func TestWhatANarrowWireRoundsIsNotLost(t *testing.T) {
 			gs, params := openAll(t, 2), [2]*autodiff.Tensor{}
 			for r, err := range attempt([]int{0, 1}, func(r int) error {
 				params[r] = autodiff.New(make([]float32, 100))
-				return creep(t.Context(), gs[r], params[r], Config{Every: 1, Wire: wire, LR: 1, Momentum: optim.Zero})
+				return creep(
+					t.Context(), gs[r], params[r],
+					Config{Every: 1, Wire: wire, LR: 1, Momentum: optim.Zero},
+				)
 			}) {
 				require.NoError(t, err, "rank %d", r)
 			}
@@ -271,7 +291,9 @@ func creep(c context.Context, g *collective.Group, p *autodiff.Tensor, cfg Confi
 			x[i] += 0.02
 		}
 		x[0] += 0.98
-		if err := autodiff.Assign([]*autodiff.Tensor{p}, []*autodiff.Tensor{autodiff.New(x)}); err != nil {
+		if err := autodiff.Assign(
+			[]*autodiff.Tensor{p}, []*autodiff.Tensor{autodiff.New(x)},
+		); err != nil {
 			return err
 		}
 		if err := l.Step(c); err != nil {
@@ -301,7 +323,10 @@ func TestFragmentsHaveAllParametersAndAboutTheSameSize(t *testing.T) {
 			}
 		}
 		for f := range sizes {
-			require.LessOrEqual(t, sizes[f]-lasts[f], slices.Min(sizes), "the last, and least, came to the one that had the least")
+			require.LessOrEqual(
+				t, sizes[f]-lasts[f], slices.Min(sizes),
+				"the last, and least, came to the one that had the least",
+			)
 		}
 		require.Len(t, seen, len(lens))
 	}

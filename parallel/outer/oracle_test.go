@@ -28,12 +28,15 @@ type oracle struct {
 	begun            map[int]int     // exchanges by the step in which they began
 }
 
-func newOracle(cfg Config, workers int, first [][]float32, rows func(worker, step int) int) *oracle {
+func newOracle(
+	cfg Config, workers int, first [][]float32, rows func(worker, step int) int,
+) *oracle {
 	o := &oracle{cfg: cfg, rows: rows, begun: map[int]int{}, sent: make([]int, cfg.Fragments)}
 	var lens []int
 	for _, x := range first {
 		lens = append(lens, len(x))
-		o.anchor, o.momentum = append(o.anchor, widened(x)), append(o.momentum, make([]float64, len(x)))
+		o.anchor = append(o.anchor, widened(x))
+		o.momentum = append(o.momentum, make([]float64, len(x)))
 	}
 	o.of = divide(lens, cfg.Fragments)
 	for range workers {
@@ -114,7 +117,10 @@ func (o *oracle) apply(k int) {
 }
 
 func drawConfig(r *rand.Rand) Config {
-	cfg := Config{Every: 1 + r.IntN(9), LR: 0.1 + r.Float64(), Momentum: 0.01 + 0.9*r.Float64(), FirstCalls: r.IntN(2) == 0}
+	cfg := Config{
+		Every: 1 + r.IntN(9), LR: 0.1 + r.Float64(), Momentum: 0.01 + 0.9*r.Float64(),
+		FirstCalls: r.IntN(2) == 0,
+	}
 	cfg.Fragments = 1 + r.IntN(min(cfg.Every, len(shapes)))
 	cfg.Delay = r.IntN(cfg.Every / cfg.Fragments)
 	if r.IntN(2) == 0 {
@@ -133,7 +139,9 @@ func TestALoopIsItsDefinition(t *testing.T) {
 }
 
 func isItsDefinition(t *testing.T, cfg Config, workers int, salt uint64) {
-	rows := func(worker, step int) int { return rand.New(rand.NewPCG(salt, uint64(worker*1000+step))).IntN(3) }
+	rows := func(worker, step int) int {
+		return rand.New(rand.NewPCG(salt, uint64(worker*1000+step))).IntN(3)
+	}
 	w := newWorld(t, workers, workers, cfg)
 	o := newOracle(cfg, workers, valuesOf(t, newParams(0)), rows)
 	for step := 1; step <= 3*cfg.Every+3; step++ {
@@ -177,7 +185,9 @@ func TestWorkersOfDifferentSpeedAreWeightedByTheirSteps(t *testing.T) {
 }
 
 func differentSpeed(t *testing.T) {
-	paces := []time.Duration{20 * time.Millisecond, 10 * time.Millisecond, 11 * time.Millisecond, 10 * time.Millisecond}
+	paces := []time.Duration{
+		20 * time.Millisecond, 10 * time.Millisecond, 11 * time.Millisecond, 10 * time.Millisecond,
+	}
 	const workers, every, rounds = 4, 10, 6
 	cfg := Config{Every: every, FirstCalls: true, LR: 0.7, Momentum: 0.9}
 	w := newWorld(t, workers, workers, cfg)
@@ -185,7 +195,9 @@ func differentSpeed(t *testing.T) {
 	w.each(w.first(workers), func(r int) error {
 		for step := 1; w.loops[r].Rounds() < rounds; step++ {
 			time.Sleep(paces[r]) // a step takes so long
-			if err := errors.Join(inner(w.params[r], r, step), w.loops[r].Step(t.Context())); err != nil {
+			if err := errors.Join(
+				inner(w.params[r], r, step), w.loops[r].Step(t.Context()),
+			); err != nil {
 				return err
 			}
 			said[r] = lastOf(w.loops[r], said[r])
@@ -193,7 +205,10 @@ func differentSpeed(t *testing.T) {
 		return nil
 	})
 	w.requireSame(0, 1, 2, 3)
-	o := newOracle(Config{Every: every, Fragments: 1, LR: 0.7, Momentum: 0.9}, workers, valuesOf(t, newParams(0)), nil)
+	o := newOracle(
+		Config{Every: every, Fragments: 1, LR: 0.7, Momentum: 0.9}, workers,
+		valuesOf(t, newParams(0)), nil,
+	)
 	made := make([]int, workers)
 	for round := range rounds {
 		weights := said[0][round].Weights

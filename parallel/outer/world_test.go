@@ -49,7 +49,8 @@ func near(t *testing.T, want []float64, got []float32, msg string, args ...any) 
 	require.Len(t, got, len(want), append([]any{msg}, args...)...)
 	for i, v := range want {
 		if d := v - float64(got[i]); !(d < 1e-4 && d > -1e-4) {
-			require.Failf(t, "not near", "element %d is %v; expected %v: "+msg, append([]any{i, got[i], v}, args...)...)
+			args = append([]any{i, got[i], v}, args...)
+			require.Failf(t, "not near", "element %d is %v; expected %v: "+msg, args...)
 		}
 	}
 }
@@ -83,7 +84,10 @@ type world struct {
 // loops.
 func newWorld(t *testing.T, size, members int, cfg Config) *world {
 	t.Helper()
-	w := &world{t: t, ws: rpctest.World(t, rpctest.Net(), size), gs: make([]*collective.Group, size), loops: make([]*Loop, size)}
+	w := &world{
+		t: t, ws: rpctest.World(t, rpctest.Net(), size), gs: make([]*collective.Group, size),
+		loops: make([]*Loop, size),
+	}
 	for r := range size {
 		w.params = append(w.params, newParams(uint64(r)))
 	}
@@ -142,8 +146,12 @@ func (w *world) requireSame(ranks ...int) {
 	w.t.Helper()
 	for _, r := range ranks[1:] {
 		for k, f := range w.loops[r].parts {
-			require.Equal(w.t, w.loops[ranks[0]].parts[k].anchor, f.anchor, "rank %d, fragment %d", r, k)
-			require.Equal(w.t, w.loops[ranks[0]].parts[k].momentum, f.momentum, "rank %d, fragment %d", r, k)
+			require.Equal(
+				w.t, w.loops[ranks[0]].parts[k].anchor, f.anchor, "rank %d, fragment %d", r, k,
+			)
+			require.Equal(
+				w.t, w.loops[ranks[0]].parts[k].momentum, f.momentum, "rank %d, fragment %d", r, k,
+			)
 		}
 	}
 }

@@ -172,8 +172,8 @@ func (t *Team) adding(full func(b int)) *adding {
 	return a
 }
 
-// add adds the gradient of a parameter, which it takes over, and drops that of another leaf.
-func (a *adding) add(leaf, grad *autodiff.Tensor) error {
+// addGradient adds the gradient of a parameter. It takes over gradients of other leaves, too.
+func (a *adding) addGradient(leaf, grad *autodiff.Tensor) error {
 	defer autodiff.Release(grad)
 	at, ours := a.where[leaf]
 	if !ours {

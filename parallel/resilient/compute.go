@@ -25,7 +25,7 @@ func (t *Team) compute(c context.Context, w work, spans []ledger.Span, full func
 	}
 	a := t.adding(full)
 	weight := float64(n) / float64(w.rows.Batch)
-	value, err := backward(c, w.loss, mine, weight, a.add)
+	value, err := backward(c, w.loss, mine, weight, a.addGradient)
 	if err != nil {
 		return a, err
 	}

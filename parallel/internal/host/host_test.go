@@ -42,6 +42,7 @@ func TestAPartOnTheHostLiesInTheWholeAndHoldsIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, empty.Len())
 	host.Release(whole)
+	require.Equal(t, before+3, live(device.Host()), "the part holds the whole")
 	copy(mem[64:], "abc")
 	wanted(t, []byte("abc"), part)
 	host.Release(part, nil, empty)

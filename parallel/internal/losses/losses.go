@@ -7,7 +7,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// ErrRows: a number of rows that cannot be, or no rows on any rank.
+// ErrRows says that a number of rows cannot be, or that no rank has rows.
 var ErrRows = errors.New("bad number of rows")
 
 // MostRows is how many rows a step may have on all ranks together: float32 counts them exactly.

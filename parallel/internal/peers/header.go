@@ -5,8 +5,8 @@ import "slices"
 // HeaderLen is how many elements a header has in front of its lists.
 const HeaderLen = 2
 
-// Header is what a rank tells of a step, for a sum over all ranks: its rows, whether it could do its
-// part, and some lists.
+// Header is what a rank tells of a step, for a sum over all ranks: its rows, whether it could do
+// its part, and some lists.
 func Header(rows int, failed error, lists ...[]float32) []float32 {
 	header := [HeaderLen]float32{float32(rows), 0}
 	if failed != nil {
