@@ -92,9 +92,9 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 	return r.Close, nil
 }
 
-// succeedsAnother says whether the agent that started this worker, and hosts the store, has started
-// one in its place before: weft run counts all restarts of a job, torchrun those of the group. Each
-// starts a worker when the one before it has ended.
+// succeedsAnother says whether the agent that started this worker, and hosts the store, may have
+// started one in its place before, which has ended then: weft run counts all restarts of a job, and
+// torchrun those of the group.
 func succeedsAnother() bool {
 	again := func(name string) bool { n, err := strconv.Atoi(os.Getenv(name)); return err == nil && n > 0 }
 	return os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True" && (again(tracing.RestartsVariable) || again("TORCHELASTIC_RESTART_COUNT"))
