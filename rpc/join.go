@@ -20,8 +20,8 @@ import (
 // the store, links with other workers (all of them in a small world, some in a large one) and
 // checks the device maps of all. It returns when all workers of the world are known, and these
 // links are there; others are made when they are needed. A worker that was lost can join again,
-// under the same name and rank, as soon as one of the others has noticed the loss, or where an agent
-// starts it in its place.
+// under the same name and rank, as soon as one of the others has noticed the loss, or where an
+// agent starts it in its place.
 //
 // It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize (also
 // where a dynamic world meets a static one), transport.ErrIdentity when the job has another token

@@ -24,7 +24,8 @@ func Main(run func(c context.Context, args []string, stdout, stderr io.Writer) i
 	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// Run is Main for a program without flags. Where a launcher has started it, it says as which worker.
+// Run is Main for a program without flags. Where a launcher has started it, it says as which
+// worker.
 func Run(run func(c context.Context) error) { Main(plain(filepath.Base(os.Args[0]), run)) }
 
 func plain(name string, run func(c context.Context) error) func(c context.Context, args []string, stdout, stderr io.Writer) int {
