@@ -20,8 +20,8 @@ import (
 // the store, links with other workers (all of them in a small world, some in a large one) and
 // checks the device maps of all. It returns when all workers of the world are known, and these
 // links are there; others are made when they are needed. A worker that was lost can join again,
-// under the same name and rank, as soon as one of the others has noticed the loss, or where an agent
-// starts it in its place.
+// under the same name and rank, as soon as one of the others has noticed the loss, or where an
+// agent starts it in its place.
 //
 // It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize (also
 // where a dynamic world meets a static one), transport.ErrIdentity when the job has another token
@@ -92,9 +92,9 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 	return r.Close, nil
 }
 
-// succeedsAnother says whether the agent that started this worker, and hosts the store, has started
-// one in its place before: weft run counts all restarts of a job, torchrun those of the group. Each
-// starts a worker when the one before it has ended.
+// succeedsAnother says whether the agent that started this worker, and hosts the store, may have
+// started one in its place before, which has ended then: weft run counts all restarts of a job, and
+// torchrun those of the group.
 func succeedsAnother() bool {
 	again := func(name string) bool { n, err := strconv.Atoi(os.Getenv(name)); return err == nil && n > 0 }
 	return os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True" && (again(tracing.RestartsVariable) || again("TORCHELASTIC_RESTART_COUNT"))

@@ -123,6 +123,7 @@ def main():
     a = a.parse_args()
     if a.folder:
         return worker(a.folder, a.every, a.rows)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the job ends, too
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]

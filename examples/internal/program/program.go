@@ -24,10 +24,12 @@ func Main(run func(c context.Context, args []string, stdout, stderr io.Writer) i
 	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// Run is Main for a program without flags. Where a launcher has started it, it says as which worker.
-func Run(run func(c context.Context) error) {
-	name := filepath.Base(os.Args[0])
-	Main(func(c context.Context, args []string, stdout, stderr io.Writer) int {
+// Run is Main for a program without flags. Where a launcher has started it, it says as which
+// worker.
+func Run(run func(c context.Context) error) { Main(plain(filepath.Base(os.Args[0]), run)) }
+
+func plain(name string, run func(c context.Context) error) func(c context.Context, args []string, stdout, stderr io.Writer) int {
+	return func(c context.Context, args []string, stdout, stderr io.Writer) int {
 		f := flag.NewFlagSet(name, flag.ContinueOnError)
 		f.Usage = func() { fmt.Fprintf(f.Output(), "%s has no flags\n", name) }
 		err := Parse(f, args, stdout)
@@ -43,7 +45,7 @@ func Run(run func(c context.Context) error) {
 			err = run(c)
 		}
 		return End(c, name, err, stderr)
-	})
+	}
 }
 
 // Quiet is a logger for a program that says itself who is lost.

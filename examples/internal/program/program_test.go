@@ -40,6 +40,31 @@ func TestAWrongCommandLineIsToldInOneLineWithOneThatLeadsToTheHelp(t *testing.T)
 	require.Contains(t, said, "how many steps")
 }
 
+func TestAProgramWithoutFlagsRefusesThemAndSaysWhichWorkerItIs(t *testing.T) {
+	ran := 0
+	sample := plain("sample", func(context.Context) error { ran++; return nil })
+	for arg, says := range map[string]string{
+		"--epochs": "sample: flag provided but not defined: -epochs\nsee sample --help\n",
+		"more":     "sample: unexpected argument \"more\"\nsee sample --help\n",
+	} {
+		var out, errs bytes.Buffer
+		require.Equal(t, 2, sample(t.Context(), []string{arg}, &out, &errs))
+		require.Equal(t, says, errs.String())
+	}
+	var out bytes.Buffer
+	require.Zero(t, sample(t.Context(), []string{"--help"}, &out, &out))
+	require.Equal(t, "sample has no flags\n", out.String())
+	require.Zero(t, ran)
+	out.Reset()
+	require.Zero(t, sample(t.Context(), nil, &out, &out))
+	require.Empty(t, out.String())
+	t.Setenv("RANK", "1")
+	t.Setenv("WORLD_SIZE", "3")
+	require.Zero(t, sample(t.Context(), nil, &out, &out))
+	require.Equal(t, "rank 1 of 3\n", out.String())
+	require.Equal(t, 2, ran)
+}
+
 func TestWhatAllWorkersWouldSayTheFirstSaysAndTheOthersReport(t *testing.T) {
 	for _, c := range []struct {
 		rank string
