@@ -126,6 +126,26 @@ func TestARoutineWithSharedCopiesIsAsItsInstructionsOneByOne(t *testing.T) {
 	}
 }
 
+// A copy in bfloat16 begins as a larger one of the same does; one in e4m3 does not.
+func TestCopiesOfScratchShareAPlaceInOneFormAlone(t *testing.T) {
+	var c code
+	at := func(f form) uint64 {
+		to, _ := c.copy(nil, 1, 1, scratchArg(512), f)
+		return to.value
+	}
+	forms := []form{{bytes: 600, reads: 1200}, {bytes: 600, reads: 512, rows: 16, ld: 32}, {bytes: 300, reads: 256, rows: 8, ld: 32}, {bytes: 600, reads: 512, rows: 16, ld: 32, across: true}}
+	seen := map[uint64]bool{}
+	for _, f := range forms {
+		seen[at(f)] = true
+	}
+	require.Len(t, seen, len(forms))
+	for _, f := range forms {
+		require.Contains(t, seen, at(f), "the place that it had")
+	}
+	require.Equal(t, at(forms[0]), at(form{bytes: 400, reads: 800}))
+	require.NotContains(t, seen, at(form{bytes: 1000, reads: 2000}), "there is no room")
+}
+
 func TestCopiesThatAreNeededTogetherLieApart(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 2))
 	saved := 0

@@ -330,6 +330,7 @@ func TestWhatStandsInTheWayOfE4M3IsCountedAndBFloat16DoesAllTheSame(t *testing.T
 		"an odd distance": {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 2, 1}}, kernels.Way{By: byBFloat16, Why: whyLies}},
 		"an odd place":    {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 4, 1}, Offset: 2}, kernels.Way{By: byBFloat16, Why: whyLies}},
 		"an even place":   {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 4, 1}, Offset: 4}, kernels.Way{By: byLibrary}},
+		"every other one": {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{2 * n, 2}}, kernels.Way{By: byLibrary}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, r := quantizing(t, c.driver), rand.New(rand.NewPCG(8, 3))
@@ -337,11 +338,11 @@ func TestWhatStandsInTheWayOfE4M3IsCountedAndBFloat16DoesAllTheSame(t *testing.T
 			var i kernels.Instr = kernels.MatMul{}
 			left := in[0]
 			if c.view != nil {
-				in[0] = drawn(r, device.Float32, n, n+5)
+				in[0] = drawn(r, device.Float32, n, 2*n)
 				i = kernels.Viewed{Of: i, In: []*kernels.View{c.view, nil}}
 				left = drawn(r, device.Float32, n, n)
 				for k := range left.V {
-					left.V[k] = in[0].V[c.view.Offset+k/n*c.view.Strides[0]+k%n]
+					left.V[k] = in[0].V[c.view.Offset+k/n*c.view.Strides[0]+k%n*c.view.Strides[1]]
 				}
 			}
 			got, _ := multiplied(t, d, i, in)
