@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/internal/cudatest"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
@@ -116,7 +117,7 @@ func TestFactorsAreQuantizedBitByBitAsTheirDefinitionSays(t *testing.T) {
 			for term := range terms {
 				x := strange(r, kinds[row*((terms+127)/128)+term/128])
 				if brief {
-					x = shortened(x, 16)
+					x = ptxtest.Shortened(x, 16)
 				}
 				v[at(row, term)] = float64(float32(x))
 			}
@@ -189,10 +190,6 @@ func quantizing(t testing.TB, d cuda.Driver) *device.Accelerator {
 	return acc
 }
 
-func hostLibrary(t *testing.T, c ptx.Config) *library {
-	return &library{Machine: ptx.New(c), t: t, ran: map[cuda.Epilogue]int{}}
-}
-
 // dequantized is a tensor whose matrices came to e4m3 and back, by blocks along their rows or, across, along
 // their columns.
 func dequantized(x kerneltest.Tensor, across bool) kerneltest.Tensor {
@@ -251,7 +248,7 @@ func multiplied(t *testing.T, d device.Device, i kernels.Instr, in []kerneltest.
 }
 
 func TestProductsAreOfFactorsInE4M3FromAThresholdOnAndElseOfBFloat16(t *testing.T) {
-	d, counts := quantizing(t, hostLibrary(t, ptx.Config{})), map[string]int{}
+	d, counts := quantizing(t, ptxtest.NewLibrary(t, ptx.Config{})), map[string]int{}
 	pick := func(r *rand.Rand) int {
 		return [...]int{16, 32, 48, 64, 16 * (1 + r.IntN(9)), 1 + r.IntN(80)}[r.IntN(6)]
 	}
@@ -311,8 +308,8 @@ func TestWhatStandsInTheWayOfE4M3IsCountedAndBFloat16DoesAllTheSame(t *testing.T
 	const n = 64
 	refused := errors.New("cuBLASLt says not supported")
 	lacking := func(err error) *library {
-		l := hostLibrary(t, ptx.Config{})
-		l.lacks, l.err = func(s cuda.ProductSpec) bool { return s.In == cuda.E4M3 }, err
+		l := ptxtest.NewLibrary(t, ptx.Config{})
+		l.Lacks, l.Err = func(s cuda.ProductSpec) bool { return s.In == cuda.E4M3 }, err
 		return l
 	}
 	for name, c := range map[string]struct {
@@ -320,17 +317,17 @@ func TestWhatStandsInTheWayOfE4M3IsCountedAndBFloat16DoesAllTheSame(t *testing.T
 		view   *kernels.View // of the first factor
 		want   kernels.Way
 	}{
-		"nothing":         {hostLibrary(t, ptx.Config{}), nil, kernels.Way{By: byLibrary}},
-		"an A100":         {hostLibrary(t, ptx.Config{Arch: 80}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
-		"an L40":          {hostLibrary(t, ptx.Config{Arch: 89}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
-		"a B200":          {hostLibrary(t, ptx.Config{Arch: 100}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
+		"nothing":         {ptxtest.NewLibrary(t, ptx.Config{}), nil, kernels.Way{By: byLibrary}},
+		"an A100":         {ptxtest.NewLibrary(t, ptx.Config{Arch: 80}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
+		"an L40":          {ptxtest.NewLibrary(t, ptx.Config{Arch: 89}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
+		"a B200":          {ptxtest.NewLibrary(t, ptx.Config{Arch: 100}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
 		"no library":      {bare{ptx.New(ptx.Config{})}, nil, kernels.Way{By: byBFloat16, Why: whyNoLibrary}},
 		"an old library":  {lacking(nil), nil, kernels.Way{By: byBFloat16, Why: whyLacks, Last: cuda.ErrNoProduct.Error()}},
 		"one that fails":  {lacking(errors.Join(cuda.ErrLaunch, refused)), nil, kernels.Way{By: byBFloat16, Why: whyFailed, Last: errors.Join(cuda.ErrLaunch, refused).Error()}},
-		"an odd distance": {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 2, 1}}, kernels.Way{By: byBFloat16, Why: whyLies}},
-		"an odd place":    {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 4, 1}, Offset: 2}, kernels.Way{By: byBFloat16, Why: whyLies}},
-		"an even place":   {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 4, 1}, Offset: 4}, kernels.Way{By: byLibrary}},
-		"every other one": {hostLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{2 * n, 2}}, kernels.Way{By: byLibrary}},
+		"an odd distance": {ptxtest.NewLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 2, 1}}, kernels.Way{By: byBFloat16, Why: whyLies}},
+		"an odd place":    {ptxtest.NewLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 4, 1}, Offset: 2}, kernels.Way{By: byBFloat16, Why: whyLies}},
+		"an even place":   {ptxtest.NewLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 4, 1}, Offset: 4}, kernels.Way{By: byLibrary}},
+		"every other one": {ptxtest.NewLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{2 * n, 2}}, kernels.Way{By: byLibrary}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, r := quantizing(t, c.driver), rand.New(rand.NewPCG(8, 3))
@@ -364,8 +361,8 @@ func TestWhatStandsInTheWayOfE4M3IsCountedAndBFloat16DoesAllTheSame(t *testing.T
 }
 
 func TestAnErrorThatBFloat16WouldMeetTooIsNotPassedOver(t *testing.T) {
-	l := hostLibrary(t, ptx.Config{})
-	l.lacks, l.err = func(cuda.ProductSpec) bool { return true }, device.ErrLost
+	l := ptxtest.NewLibrary(t, ptx.Config{})
+	l.Lacks, l.Err = func(cuda.ProductSpec) bool { return true }, device.ErrLost
 	b, err := backends.For(quantizing(t, l))
 	require.NoError(t, err)
 	in := square(rand.New(rand.NewPCG(8, 4)), 64)
@@ -374,12 +371,12 @@ func TestAnErrorThatBFloat16WouldMeetTooIsNotPassedOver(t *testing.T) {
 }
 
 func TestWithoutMemoryForALibrarysWorkspaceNothingIsQuantized(t *testing.T) {
-	l := hostLibrary(t, ptx.Config{})
+	l := ptxtest.NewLibrary(t, ptx.Config{})
 	d := quantizing(t, l)
 	d.Memory().(*memory).backend.lean = true
 	_, way := multiplied(t, d, kernels.MatMul{}, square(rand.New(rand.NewPCG(8, 8)), 64))
 	require.Equal(t, byBFloat16+whyNoMemory, way)
-	require.Empty(t, l.ran)
+	require.Empty(t, l.Ran)
 }
 
 // The estimate is of an H100. Of products of the same number of multiplications those that are long are worth less.
@@ -418,8 +415,8 @@ func TestEpiloguesAreTheLibrarysInE4M3OrFollowTheProduct(t *testing.T) {
 		"both, of which none there": {[]kernels.Step{add, relu(2)}, true, true, cuda.ReLUBias, cuda.None},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := hostLibrary(t, ptx.Config{})
-			l.lacks = func(s cuda.ProductSpec) bool { return c.lacks != plain && s.Epilogue == c.lacks && s.In == cuda.E4M3 }
+			l := ptxtest.NewLibrary(t, ptx.Config{})
+			l.Lacks = func(s cuda.ProductSpec) bool { return c.lacks != plain && s.Epilogue == c.lacks && s.In == cuda.E4M3 }
 			d, in := quantizing(t, l), square(rand.New(rand.NewPCG(8, 5)), n)
 			reg := 1 + len(c.steps) - 1
 			if c.bias {
@@ -433,7 +430,7 @@ func TestEpiloguesAreTheLibrarysInE4M3OrFollowTheProduct(t *testing.T) {
 			}
 			got, way := multiplied(t, d, run, in)
 			require.Equal(t, byLibrary, way)
-			require.Equal(t, map[cuda.Epilogue]int{c.want: 1}, l.ran)
+			require.Equal(t, map[cuda.Epilogue]int{c.want: 1}, l.Ran)
 			factors := append([]kerneltest.Tensor{dequantized(in[0], false), dequantized(in[1], true)}, in[2:]...)
 			exact, err := kerneltest.Oracle(run, factors, []kernels.Type{got[0].Type})
 			require.NoError(t, err)
@@ -445,7 +442,7 @@ func TestEpiloguesAreTheLibrarysInE4M3OrFollowTheProduct(t *testing.T) {
 // A block of numbers that are none, or infinite, makes its row or column of the product no number, and nothing else.
 func TestWhatIsNotFiniteStaysInItsRowsAndColumnsInE4M3(t *testing.T) {
 	const n = 64
-	d := quantizing(t, hostLibrary(t, ptx.Config{}))
+	d := quantizing(t, ptxtest.NewLibrary(t, ptx.Config{}))
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		in := square(rand.New(rand.NewPCG(8, 7)), n)
 		whole, _ := multiplied(t, d, kernels.MatMul{}, in)
@@ -475,7 +472,7 @@ func quantizings(r kernels.Routine) (n int) {
 
 // inEights makes a device that multiplies slots in e4m3.
 func inEights(t *testing.T) *device.Accelerator {
-	acc, err := Config{Precision: FP8, FP8From: 1}.On(hostLibrary(t, ptx.Config{}), device.CUDA(0))
+	acc, err := Config{Precision: FP8, FP8From: 1}.On(ptxtest.NewLibrary(t, ptx.Config{}), device.CUDA(0))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, acc.Close()) })
 	return acc
