@@ -13,9 +13,9 @@ import (
 const quantizedUnit = 16
 
 // worthQuantizing says whether one product takes less time with factors in e4m3: by how many
-// multiplications it is, where the configuration says so. Otherwise it is by an estimate for an H100:
-// 0.7 of 10¹⁵ operations in a second become 1.1, each number of a factor costs a picosecond to
-// quantize, and two launches 5 µs.
+// multiplications it is, where the configuration says so. Otherwise it is by an estimate for an
+// H100, which nobody has measured: 0.7 of 10¹⁵ operations in a second become 1.1, each number of a
+// factor costs a picosecond to quantize, and two launches 5 µs.
 func (b *backend) worthQuantizing(p *products) bool {
 	m, n, k := float64(p.m), float64(p.n), float64(p.k)
 	if b.cfg.FP8From > 0 {
@@ -160,9 +160,9 @@ func (b *backend) callQuantized(c *code, p *products, s cuda.ProductSpec, e epil
 // quantizedBytes is the size of so many rows of e4m3. Their scales follow.
 func quantizedBytes(rows, terms int) int { return (rows*terms + 255) &^ 255 }
 
-// quantize is where a code finds a matrix of a side in e4m3, by rows of so many terms; across: whose
-// elements lie apart. One copy is there for all codes of the sequence that read the same memory in
-// the same way before it is written.
+// quantize is where a code finds a matrix of a side in e4m3, by rows of so many terms; across:
+// whose elements lie apart. One copy is there for all codes of the sequence that read the same
+// memory in the same way before it is written.
 func (b *backend) quantize(c *code, s *side, offset, rows, terms int, across bool) (arg, error) {
 	ld, _, _ := s.stored()
 	f := form{rows: rows, ld: ld, across: across, reads: ((rows-1)*ld + terms) * s.elem()}

@@ -190,8 +190,8 @@ func quantizing(t testing.TB, d cuda.Driver) *device.Accelerator {
 	return acc
 }
 
-// dequantized is a tensor whose matrices came to e4m3 and back, by blocks along their rows or, across, along
-// their columns.
+// dequantized is a tensor whose matrices came to e4m3 and back, by blocks along their rows or,
+// across, along their columns.
 func dequantized(x kerneltest.Tensor, across bool) kerneltest.Tensor {
 	x.V = slices.Clone(x.V)
 	n := len(x.Shape)
@@ -379,7 +379,7 @@ func TestWithoutMemoryForALibrarysWorkspaceNothingIsQuantized(t *testing.T) {
 	require.Empty(t, l.Ran)
 }
 
-// The estimate is of an H100. Of products of the same number of multiplications those that are long are worth less.
+// The estimate is of an H100. Of as many multiplications long sums are worth less.
 func TestQuantizingIsWorthItsTimeInLargeProducts(t *testing.T) {
 	b := &backend{cfg: Config{Precision: FP8}}
 	for worth, all := range map[bool][][3]int{
@@ -439,7 +439,8 @@ func TestEpiloguesAreTheLibrarysInE4M3OrFollowTheProduct(t *testing.T) {
 	}
 }
 
-// A block of numbers that are none, or infinite, makes its row or column of the product no number, and nothing else.
+// A factor that is no number, or infinite, makes its row or column of the product no number, and
+// nothing else.
 func TestWhatIsNotFiniteStaysInItsRowsAndColumnsInE4M3(t *testing.T) {
 	const n = 64
 	d := quantizing(t, ptxtest.NewLibrary(t, ptx.Config{}))
