@@ -39,19 +39,10 @@ func (b *backend) unquantized(p *products, e epilogue) string {
 		return whySmall
 	case (p.m|p.n|p.k)%quantizedUnit != 0:
 		return whyOdd
-	case p.count() > mostCalls || !p.a.by16() || !p.b.by16() || (p.to.value|e.bias.value)%quantizedUnit != 0:
+	case device.Shape(p.dims).Elems() > mostCalls || !p.a.by16() || !p.b.by16() || (p.to.value|e.bias.value)%quantizedUnit != 0:
 		return whyLies
 	}
 	return ""
-}
-
-// count is how many products there are.
-func (p *products) count() int {
-	n := 1
-	for _, d := range p.dims {
-		n *= d
-	}
-	return n
 }
 
 // by16 says whether all rows of a side, as they lie, begin at multiples of 16 bytes.
@@ -139,7 +130,7 @@ func (b *backend) tallyQuantized(done bool, why string, err error) {
 func (b *backend) callQuantized(c *code, p *products, s cuda.ProductSpec, e epilogue, f cuda.Product) error {
 	work := c.temp(f.Workspace())
 	c.workspace = c.workspace || f.Workspace() > 0
-	for n := range p.count() {
+	for n := range device.Shape(p.dims).Elems() {
 		atA, atB := p.matrices(n, len(p.dims))
 		_, turnA, _ := p.a.stored()
 		_, turnB, _ := p.b.stored()
