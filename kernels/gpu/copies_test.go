@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels"
 	backends "github.com/weft-project/weft/kernels/backend"
 )
@@ -174,4 +175,45 @@ func TestCopiesThatAreNeededTogetherLieApart(t *testing.T) {
 		}
 	}
 	require.Greater(t, saved, 100, "memory is used again")
+}
+
+// quantizings is how many copies in e4m3 a routine makes.
+func quantizings(r kernels.Routine) (n int) {
+	for _, l := range r.(*routine).launches {
+		switch l.Func.Name() {
+		case "along_f", "across_f", "along_b", "across_b":
+			n++
+		}
+	}
+	return n
+}
+
+// inEights makes a device that multiplies slots in e4m3.
+func inEights(t *testing.T) *device.Accelerator {
+	acc, err := Config{Precision: FP8, FP8From: 1}.On(ptxtest.NewLibrary(t, ptx.Config{}), device.CUDA(0))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, acc.Close()) })
+	return acc
+}
+
+func TestAFactorIsQuantizedOnceInEachDirectionUntilItIsWritten(t *testing.T) {
+	d := inEights(t)
+	for _, c := range []struct {
+		calls []kernels.Call
+		want  int
+	}{
+		{[]kernels.Call{times(2, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 0, 0)}, 2}, // along its rows, and along its columns
+		{[]kernels.Call{times(2, 0, 0, 2)}, 1},
+		{[]kernels.Call{times(2, 0, 1, 0), times(3, 0, 1, 3), times(4, 1, 0, 1)}, 4},
+		{[]kernels.Call{times(2, 0, 1, 0), times(3, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 1, 0), bend(0), times(3, 0, 1, 0)}, 3},
+		{[]kernels.Call{times(2, 0, 1, 0), bend(3), times(3, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 1, 0), straddle(0), times(3, 0, 1, 0)}, 4},
+		{[]kernels.Call{times(2, 0, 1, 0), times(0, 2, 1, 0), times(3, 0, 1, 0)}, 4},
+	} {
+		q := assembled(t, d, c.calls...)
+		require.Equal(t, c.want, quantizings(q), "%v", c.calls)
+		require.Zero(t, narrowings(q))
+	}
 }
