@@ -121,7 +121,10 @@ func (c *code) copy(fn cuda.Func, blocks, threads int, from arg, f form) (to arg
 		return to, l.arg(to).arg(from)
 	}
 	// Nobody else sees that; what is written there next is copied to the same place.
-	key := scratchKey{from.value, f.rows > 0, f.across}
+	key := scratchKey{at: from.value}
+	if f.rows > 0 { // of bfloat16 a larger copy has what a smaller one has
+		key.form = f
+	}
 	at, ok := c.narrow[key]
 	if !ok || at.bytes < f.bytes {
 		at = scratchCopy{c.temp(f.bytes), f.bytes}
@@ -136,8 +139,8 @@ func (c *code) copy(fn cuda.Func, blocks, threads int, from arg, f form) (to arg
 
 // scratchKey is what in the scratch is copied, and how.
 type scratchKey struct {
-	at                uint64
-	quantized, across bool
+	form
+	at uint64
 }
 
 // scratchCopy is where in the scratch a copy of something there lies.

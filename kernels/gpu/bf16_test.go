@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
@@ -34,7 +35,7 @@ func rounded(in []kerneltest.Tensor, bits int) []kerneltest.Tensor {
 		}
 		out[k].V = slices.Clone(out[k].V)
 		for n, v := range out[k].V {
-			out[k].V[n] = shortened(v, bits)
+			out[k].V[n] = ptxtest.Shortened(v, bits)
 		}
 	}
 	return out
@@ -61,7 +62,7 @@ func tensor(t *testing.T) cuda.Driver {
 func libraries(t *testing.T) map[string]cuda.Driver {
 	all := map[string]cuda.Driver{
 		"kernels": tensor(t),
-		"library": &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}},
+		"library": ptxtest.NewLibrary(t, ptx.Config{}),
 	}
 	if testgpu.Real() {
 		all["real library"] = testgpu.Open(t, ptx.Config{})
@@ -169,8 +170,8 @@ func TestFloat64StaysAsItIs(t *testing.T) {
 }
 
 func TestWhereTheLibraryLacksBFloat16TensorCoresMultiply(t *testing.T) {
-	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}}
-	l.lacks = func(s cuda.ProductSpec) bool { return s.In == cuda.BF16 }
+	l := ptxtest.NewLibrary(t, ptx.Config{})
+	l.Lacks = func(s cuda.ProductSpec) bool { return s.In == cuda.BF16 }
 	d := brief(t, l)
 	r := rand.New(rand.NewPCG(6, 7))
 	for _, family := range productFamilies {
@@ -180,9 +181,9 @@ func TestWhereTheLibraryLacksBFloat16TensorCoresMultiply(t *testing.T) {
 			kerneltest.Check(t, d, i, in...)
 		}
 	}
-	clear(l.ran)
+	clear(l.Ran)
 	kerneltest.Check(t, d, kernels.MatMul{}, rounded([]kerneltest.Tensor{drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7)}, 16)...)
-	require.Empty(t, l.ran)
+	require.Empty(t, l.Ran)
 }
 
 func TestTF32IsTheLibrarysAndElseFloat32(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels"
 	backends "github.com/weft-project/weft/kernels/backend"
 )
@@ -126,6 +127,26 @@ func TestARoutineWithSharedCopiesIsAsItsInstructionsOneByOne(t *testing.T) {
 	}
 }
 
+// A copy in bfloat16 begins as a larger one of the same does; one in e4m3 does not.
+func TestCopiesOfScratchShareAPlaceInOneFormAlone(t *testing.T) {
+	var c code
+	at := func(f form) uint64 {
+		to, _ := c.copy(nil, 1, 1, scratchArg(512), f)
+		return to.value
+	}
+	forms := []form{{bytes: 600, reads: 1200}, {bytes: 600, reads: 512, rows: 16, ld: 32}, {bytes: 300, reads: 256, rows: 8, ld: 32}, {bytes: 600, reads: 512, rows: 16, ld: 32, across: true}}
+	seen := map[uint64]bool{}
+	for _, f := range forms {
+		seen[at(f)] = true
+	}
+	require.Len(t, seen, len(forms))
+	for _, f := range forms {
+		require.Contains(t, seen, at(f), "the place that it had")
+	}
+	require.Equal(t, at(forms[0]), at(form{bytes: 400, reads: 800}))
+	require.NotContains(t, seen, at(form{bytes: 1000, reads: 2000}), "there is no room")
+}
+
 func TestCopiesThatAreNeededTogetherLieApart(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 2))
 	saved := 0
@@ -154,4 +175,45 @@ func TestCopiesThatAreNeededTogetherLieApart(t *testing.T) {
 		}
 	}
 	require.Greater(t, saved, 100, "memory is used again")
+}
+
+// quantizings is how many copies in e4m3 a routine makes.
+func quantizings(r kernels.Routine) (n int) {
+	for _, l := range r.(*routine).launches {
+		switch l.Func.Name() {
+		case "along_f", "across_f", "along_b", "across_b":
+			n++
+		}
+	}
+	return n
+}
+
+// inEights makes a device that multiplies slots in e4m3.
+func inEights(t *testing.T) *device.Accelerator {
+	acc, err := Config{Precision: FP8, FP8From: 1}.On(ptxtest.NewLibrary(t, ptx.Config{}), device.CUDA(0))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, acc.Close()) })
+	return acc
+}
+
+func TestAFactorIsQuantizedOnceInEachDirectionUntilItIsWritten(t *testing.T) {
+	d := inEights(t)
+	for _, c := range []struct {
+		calls []kernels.Call
+		want  int
+	}{
+		{[]kernels.Call{times(2, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 0, 0)}, 2}, // along its rows, and along its columns
+		{[]kernels.Call{times(2, 0, 0, 2)}, 1},
+		{[]kernels.Call{times(2, 0, 1, 0), times(3, 0, 1, 3), times(4, 1, 0, 1)}, 4},
+		{[]kernels.Call{times(2, 0, 1, 0), times(3, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 1, 0), bend(0), times(3, 0, 1, 0)}, 3},
+		{[]kernels.Call{times(2, 0, 1, 0), bend(3), times(3, 0, 1, 0)}, 2},
+		{[]kernels.Call{times(2, 0, 1, 0), straddle(0), times(3, 0, 1, 0)}, 4},
+		{[]kernels.Call{times(2, 0, 1, 0), times(0, 2, 1, 0), times(3, 0, 1, 0)}, 4},
+	} {
+		q := assembled(t, d, c.calls...)
+		require.Equal(t, c.want, quantizings(q), "%v", c.calls)
+		require.Zero(t, narrowings(q))
+	}
 }

@@ -14,10 +14,10 @@ import (
 
 // Precision is what products of float32 are computed in. Tensors stay float32: those that are
 // products' factors, weights among them, are rounded as they are read, and what an optimizer
-// updates is the float32. In BF16 functions keep as bfloat16 what products and attention make and
-// read within them, and save it so for their backward; what is added up, such as residuals and the
-// gradients of parameters, and statistics stay float32. A number that is larger than all of
-// bfloat16's, above 3.396e38, becomes infinite where it is rounded.
+// updates is the float32. In BF16, and in FP8, functions keep as bfloat16 what products and
+// attention make and read within them, and save it so for their backward; what is added up, such as
+// residuals and the gradients of parameters, and statistics stay float32. A number that is larger
+// than all of bfloat16's, above 3.396e38, becomes infinite where it is rounded.
 type Precision uint8
 
 // The precisions.
@@ -25,7 +25,7 @@ const (
 	Float32 Precision = iota
 	TF32              // factors are rounded to 10 bits, sums are float32; Float32 where the driver has no library
 	BF16              // factors are rounded to bfloat16, sums are float32; Float32 before compute capability 8.0
-	FP8               // as BF16, and factors of large products are rounded to e4m3, with a scale for each 128 terms, where GPU and library can
+	FP8               // as BF16, and factors of large products are rounded to e4m3 where GPU and library can
 )
 
 // Config is how a GPU computes. The zero value computes in float32 and keeps released memory.
@@ -33,7 +33,7 @@ type Config struct {
 	Precision Precision
 	Pooled    int64 // bytes of released memory that are kept for reuse; 0: all
 	Streams   int   // programs that may run side by side, from 1 to 8; 0: 4
-	FP8From   int   // multiplications of a product from which on FP8 rounds its factors to e4m3; 0: where that should save time
+	FP8From   int   // multiplications from which on products in FP8 are of e4m3; 0: where that saves time
 }
 
 // ErrConfig is wrapped by what On says of its arguments.

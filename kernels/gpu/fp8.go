@@ -13,9 +13,9 @@ import (
 const quantizedUnit = 16
 
 // worthQuantizing says whether one product takes less time with factors in e4m3: by how many
-// multiplications it is, where the configuration says so. Otherwise it is by an estimate for an H100:
-// 0.7 of 10¹⁵ operations in a second become 1.1, each number of a factor costs a picosecond to
-// quantize, and two launches 5 µs.
+// multiplications it is, where the configuration says so. Otherwise it is by an estimate for an
+// H100, which nobody has measured: 0.7 of 10¹⁵ operations in a second become 1.1, each number of a
+// factor costs a picosecond to quantize, and two launches 5 µs.
 func (b *backend) worthQuantizing(p *products) bool {
 	m, n, k := float64(p.m), float64(p.n), float64(p.k)
 	if b.cfg.FP8From > 0 {
@@ -39,19 +39,10 @@ func (b *backend) unquantized(p *products, e epilogue) string {
 		return whySmall
 	case (p.m|p.n|p.k)%quantizedUnit != 0:
 		return whyOdd
-	case p.count() > mostCalls || !p.a.by16() || !p.b.by16() || (p.to.value|e.bias.value)%quantizedUnit != 0:
+	case device.Shape(p.dims).Elems() > mostCalls || !p.a.by16() || !p.b.by16() || (p.to.value|e.bias.value)%quantizedUnit != 0:
 		return whyLies
 	}
 	return ""
-}
-
-// count is how many products there are.
-func (p *products) count() int {
-	n := 1
-	for _, d := range p.dims {
-		n *= d
-	}
-	return n
 }
 
 // by16 says whether all rows of a side, as they lie, begin at multiples of 16 bytes.
@@ -142,7 +133,7 @@ func (b *backend) tallyQuantized(done bool, why string, err error) {
 func (b *backend) callQuantized(c *code, p *products, s cuda.ProductSpec, e epilogue, f cuda.Product) error {
 	work := c.temp(f.Workspace())
 	c.workspace = c.workspace || f.Workspace() > 0
-	for n := range p.count() {
+	for n := range device.Shape(p.dims).Elems() {
 		atA, atB := p.matrices(n, len(p.dims))
 		_, turnA, _ := p.a.stored()
 		_, turnB, _ := p.b.stored()
@@ -163,9 +154,9 @@ func (b *backend) callQuantized(c *code, p *products, s cuda.ProductSpec, e epil
 // quantizedBytes is the size of so many rows of e4m3. Their scales follow.
 func quantizedBytes(rows, terms int) int { return (rows*terms + 255) &^ 255 }
 
-// quantize is where a code finds a matrix of a side in e4m3, by rows of so many terms; across: whose
-// elements lie apart. One copy is there for all codes of the sequence that read the same memory in
-// the same way before it is written.
+// quantize is where a code finds a matrix of a side in e4m3, by rows of so many terms; across:
+// whose elements lie apart. One copy is there for all codes of the sequence that read the same
+// memory in the same way before it is written.
 func (b *backend) quantize(c *code, s *side, offset, rows, terms int, across bool) (arg, error) {
 	ld, _, _ := s.stored()
 	f := form{rows: rows, ld: ld, across: across, reads: ((rows-1)*ld + terms) * s.elem()}

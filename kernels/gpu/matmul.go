@@ -136,7 +136,7 @@ func (p *products) gather(batch device.Shape) {
 // multiply makes the launches of products.
 func (b *backend) multiply(c *code, p *products) error {
 	const most = math.MaxInt32 - 256
-	count := p.count()
+	count := device.Shape(p.dims).Elems()
 	if max(p.m, p.n, p.k, count) > most {
 		return fmt.Errorf("%w: a product of more than %d rows, columns, terms or matrices", kernels.ErrOperands, most)
 	}

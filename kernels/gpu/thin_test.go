@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
@@ -71,7 +72,7 @@ func checkThin(t *testing.T, d *device.Accelerator, i kernels.Instr, in []kernel
 		}
 	}
 	n := out[0].Shape.Elems()
-	want := halves(device.As[float32](thinly(t, d, raw, 4*n, lower(false))))
+	want := ptxtest.Halves(device.As[float32](thinly(t, d, raw, 4*n, lower(false))))
 	got := append([]byte(nil), thinly(t, d, raw, 2*n, lower(true))...)
 	if testgpu.Real() { // its library adds up otherwise for each type of results
 		wide := func(b []byte, k int) float64 {
@@ -128,7 +129,7 @@ func TestThinProductsOfManyTilesAndOfNoTermsAreRounded(t *testing.T) {
 }
 
 func TestABiasOfAThinProductIsBFloat16(t *testing.T) {
-	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}}
+	l := ptxtest.NewLibrary(t, ptx.Config{})
 	d := brief(t, l)
 	r := rand.New(rand.NewPCG(16, 3))
 	a, b, bias := drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7), rounded([]kerneltest.Tensor{drawn(r, device.Float32, 7)}, 16)[0]
@@ -146,8 +147,8 @@ func TestABiasOfAThinProductIsBFloat16(t *testing.T) {
 			}
 		}
 		want := thinly(t, d, [][]byte{bytesOf(a), bytesOf(b), bytesOf(bias)}, 4*42, lower(false))
-		got := thinly(t, d, [][]byte{bytesOf(a), bytesOf(b), halves(device.As[float32](bytesOf(bias)))}, 2*42, lower(true))
-		require.Equal(t, halves(device.As[float32](want)), got, kind)
+		got := thinly(t, d, [][]byte{bytesOf(a), bytesOf(b), ptxtest.Halves(device.As[float32](bytesOf(bias)))}, 2*42, lower(true))
+		require.Equal(t, ptxtest.Halves(device.As[float32](want)), got, kind)
 	}
-	require.Equal(t, map[cuda.Epilogue]int{cuda.None: 2, cuda.Bias: 2, cuda.ReLU: 2, cuda.ReLUBias: 2}, l.ran)
+	require.Equal(t, map[cuda.Epilogue]int{cuda.None: 2, cuda.Bias: 2, cuda.ReLU: 2, cuda.ReLUBias: 2}, l.Ran)
 }

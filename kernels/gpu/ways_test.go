@@ -32,26 +32,26 @@ func TestWhatDoesNotGoToTheLibraryIsCountedWithTheReason(t *testing.T) {
 	}{
 		"a library": {&library{}, []kernels.Way{{Work: "epilogue", By: "library", Times: 1}}},
 		"none":      {ptx.New(ptx.Config{}), []kernels.Way{{Work: "product", By: "kernels", Why: whyNoLibrary, Times: 1}}},
-		"one that is not there": {&library{lacks: all, err: fmt.Errorf("%w: install it", cuda.ErrNoLibrary)}, []kernels.Way{
+		"one that is not there": {&library{Lacks: all, Err: fmt.Errorf("%w: install it", cuda.ErrNoLibrary)}, []kernels.Way{
 			{Work: "epilogue", By: "kernels", Why: whyNoLibrary, Last: "a CUDA library is missing: install it", Times: 1},
 			{Work: "product", By: "kernels", Why: whyNoLibrary, Last: "a CUDA library is missing: install it", Times: 1},
 		}},
-		"one that lacks the epilogue": {&library{lacks: func(s cuda.ProductSpec) bool { return s.Epilogue != cuda.None }}, []kernels.Way{
+		"one that lacks the epilogue": {&library{Lacks: func(s cuda.ProductSpec) bool { return s.Epilogue != cuda.None }}, []kernels.Way{
 			{Work: "epilogue", By: "kernels", Why: whyLacks, Last: "the library has no such product", Times: 1},
 			{Work: "product", By: "library", Times: 1},
 		}},
-		"one without memory": {&library{lacks: all, err: fmt.Errorf("cublasLtCreate: %w", device.ErrMemory)}, []kernels.Way{
+		"one without memory": {&library{Lacks: all, Err: fmt.Errorf("cublasLtCreate: %w", device.ErrMemory)}, []kernels.Way{
 			{Work: "epilogue", By: "kernels", Why: whyNoMemory, Last: "cublasLtCreate: out of device memory", Times: 1},
 			{Work: "product", By: "kernels", Why: whyNoMemory, Last: "cublasLtCreate: out of device memory", Times: 1},
 		}},
-		"one that fails": {&library{lacks: all, err: errors.Join(cuda.ErrLaunch, odd)}, []kernels.Way{
+		"one that fails": {&library{Lacks: all, Err: errors.Join(cuda.ErrLaunch, odd)}, []kernels.Way{
 			{Work: "epilogue", By: "kernels", Why: whyFailed, Last: errors.Join(cuda.ErrLaunch, odd).Error(), Times: 1},
 			{Work: "product", By: "kernels", Why: whyFailed, Last: errors.Join(cuda.ErrLaunch, odd).Error(), Times: 1},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if l, ok := c.driver.(*library); ok {
-				l.Machine, l.t, l.ran = ptx.New(ptx.Config{}), t, map[cuda.Epilogue]int{}
+				l.Machine, l.T, l.Ran = ptx.New(ptx.Config{}), t, map[cuda.Epilogue]int{}
 			}
 			d := on(t, c.driver)
 			i, in := withBias(rand.New(rand.NewPCG(5, 8)))
@@ -94,7 +94,7 @@ func TestWhereTheDriverTakesNoMachineCodeItCompilesPTXWhichIsCounted(t *testing.
 }
 
 func TestAnErrorOfTheLibraryThatKernelsWouldMeetTooIsNotPassedOver(t *testing.T) {
-	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}, lacks: func(cuda.ProductSpec) bool { return true }, err: device.ErrLost}
+	l := &library{Machine: ptx.New(ptx.Config{}), T: t, Ran: map[cuda.Epilogue]int{}, Lacks: func(cuda.ProductSpec) bool { return true }, Err: device.ErrLost}
 	b, err := backends.For(on(t, l))
 	require.NoError(t, err)
 	i, in := withBias(rand.New(rand.NewPCG(5, 9)))
@@ -105,11 +105,11 @@ func TestAnErrorOfTheLibraryThatKernelsWouldMeetTooIsNotPassedOver(t *testing.T)
 // A library's workspace is the one thing without which the product can be had all the same.
 func TestWhereThereIsNoMemoryForALibrarysWorkspaceKernelsMultiply(t *testing.T) {
 	const bytes, space = 1 << 20, 1 << 19
-	l := &library{Machine: ptx.New(ptx.Config{Bytes: bytes}), t: t, ran: map[cuda.Epilogue]int{}, space: space}
+	l := &library{Machine: ptx.New(ptx.Config{Bytes: bytes}), T: t, Ran: map[cuda.Epilogue]int{}, Space: space}
 	d := on(t, l)
 	i, in := withBias(rand.New(rand.NewPCG(5, 10)))
 	kerneltest.Check(t, d, i, in...)
-	require.NotEmpty(t, l.ran)
+	require.NotEmpty(t, l.Ran)
 	require.Len(t, backends.Ways(d), 1)
 
 	var held []*device.Buffer
@@ -122,9 +122,9 @@ func TestWhereThereIsNoMemoryForALibrarysWorkspaceKernelsMultiply(t *testing.T) 
 		held = append(held, b)
 	}
 	require.NoError(t, held[0].Release())
-	clear(l.ran)
+	clear(l.Ran)
 	kerneltest.Check(t, d, i, in...)
-	require.Empty(t, l.ran)
+	require.Empty(t, l.Ran)
 	for _, w := range backends.Ways(d) {
 		if w.By == byKernels {
 			require.Equal(t, whyNoMemory, w.Why)
@@ -135,7 +135,7 @@ func TestWhereThereIsNoMemoryForALibrarysWorkspaceKernelsMultiply(t *testing.T) 
 		require.NoError(t, b.Release())
 	}
 	kerneltest.Check(t, d, i, in...)
-	require.NotEmpty(t, l.ran, "there is memory again")
+	require.NotEmpty(t, l.Ran, "there is memory again")
 }
 
 func TestGraphsAndWhatStoodInTheirWayAreCounted(t *testing.T) {

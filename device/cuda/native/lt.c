@@ -13,7 +13,7 @@ enum { TRANS_A = 3, TRANS_B = 4, EPILOGUE = 7, BIAS_POINTER = 8, AUX_POINTER = 1
 enum { BATCH = 5, STRIDE = 6 };
 enum { MOST_WORKSPACE = 1, ALIGN_A = 5, ALIGN_D = 8 };
 enum { INVALID = 7, NONE = 15 };
-const int32_t scale_of_128 = 4; // a float32 for each 128 elements of a row, from 12.9 on
+static const int32_t scale_of_128 = 4; // a float32 for each 128 elements of a row, from 12.9 on
 
 typedef struct { uint64_t algo[8]; size_t workspace; int status; float waves; int reserved[4]; } choice;
 

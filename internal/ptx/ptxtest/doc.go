@@ -1,3 +1,3 @@
-// Package ptxtest gives tests GPUs that are package ptx's machines, and looks at their end whether
-// something was left there.
+// Package ptxtest gives tests GPUs that are package ptx's machines, with a library for products
+// where they want one, and looks at their end whether something was left there.
 package ptxtest

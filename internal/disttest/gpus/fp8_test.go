@@ -1,10 +1,11 @@
 //go:build !race
 
-package gpu
+package gpus
 
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,11 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/testgpu"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
+	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/optim"
 )
 
@@ -133,7 +138,12 @@ func fp8Driver(t *testing.T) cuda.Driver {
 	if testgpu.Real() {
 		return testgpu.Open(t, ptx.Config{})
 	}
-	return hostLibrary(t, ptx.Config{})
+	return ptxtest.NewLibrary(t, ptx.Config{})
+}
+
+// fp8Ways are how often products were of e4m3, or why not.
+func fp8Ways(dev device.Device) []kernels.Way {
+	return slices.DeleteFunc(backend.Ways(dev), func(w kernels.Way) bool { return w.Work != "FP8 product" })
 }
 
 // A number is rounded to e4m3 by at most a 16th, on average by a 45th. A gradient has gone through
@@ -144,7 +154,9 @@ func TestGradientsInE4M3AreOffByItsRounding(t *testing.T) {
 	for name, n := range map[string]network{"MLP": theMLP(), "GPT": theGPT()} {
 		t.Run(name, func(t *testing.T) {
 			want, right := n.gradients(t, device.Host())
-			dev, err := Config{Precision: FP8, FP8From: 1}.On(fp8Driver(t), device.CUDA(0))
+			driver := fp8Driver(t)
+			hopper := driver.Info().Arch/10 == 9
+			dev, err := gpu.Config{Precision: gpu.FP8, FP8From: 1}.On(driver, device.CUDA(0))
 			require.NoError(t, err)
 			loss, grads := n.gradients(t, dev)
 			require.InEpsilon(t, want, loss, mostLossApart)
@@ -154,11 +166,12 @@ func TestGradientsInE4M3AreOffByItsRounding(t *testing.T) {
 				require.LessOrEqual(t, by, mostApart, "parameter %d", k)
 				least, most = min(least, by), max(most, by)
 			}
-			t.Logf("the loss is %g, in float32 %g; gradients are %.3f to %.3f apart; %v", loss, want, least, most, fp8Ways(dev))
-			if dev.Memory().(*memory).backend.gpu.Driver().Info().Arch/10 == 9 && fp8Ways(dev)[byLibrary] > 0 {
+			ways := fp8Ways(dev)
+			t.Logf("the loss is %g, in float32 %g; gradients are %.3f to %.3f apart; %v", loss, want, least, most, ways)
+			if quantized := slices.ContainsFunc(ways, func(w kernels.Way) bool { return w.By == "library" }); quantized {
 				require.Greater(t, most, 0.01, "it is not bfloat16")
 			} else {
-				require.True(t, testgpu.Real())
+				require.True(t, testgpu.Real() && (!hopper || strings.Contains(ways[0].Why, "librar")), "%v", ways)
 			}
 			require.NoError(t, dev.Close())
 		})
@@ -166,9 +179,9 @@ func TestGradientsInE4M3AreOffByItsRounding(t *testing.T) {
 }
 
 func TestAnMLPInE4M3LearnsWhatItDoesInBFloat16(t *testing.T) {
-	n, losses := theMLP(), map[Precision][]float64{}
-	for _, p := range []Precision{BF16, FP8} {
-		dev, err := Config{Precision: p, FP8From: 1}.On(fp8Driver(t), device.CUDA(0))
+	n, losses := theMLP(), map[gpu.Precision][]float64{}
+	for _, p := range []gpu.Precision{gpu.BF16, gpu.FP8} {
+		dev, err := gpu.Config{Precision: p, FP8From: 1}.On(fp8Driver(t), device.CUDA(0))
 		require.NoError(t, err)
 		params, in := n.on(dev)
 		opt, err := optim.New(optim.AdamW{LR: 0.01}, params...)
@@ -185,14 +198,14 @@ func TestAnMLPInE4M3LearnsWhatItDoesInBFloat16(t *testing.T) {
 		require.NoError(t, dev.Close())
 	}
 	t.Log(losses)
-	last := len(losses[BF16]) - 1
-	require.Less(t, losses[BF16][last], losses[BF16][0]/10, "it learns")
-	require.InDelta(t, losses[BF16][last], losses[FP8][last], 0.03*losses[BF16][0])
-	require.NotEqual(t, losses[BF16], losses[FP8])
+	last := len(losses[gpu.BF16]) - 1
+	require.Less(t, losses[gpu.BF16][last], losses[gpu.BF16][0]/10, "it learns")
+	require.InDelta(t, losses[gpu.BF16][last], losses[gpu.FP8][last], 0.03*losses[gpu.BF16][0])
+	require.NotEqual(t, losses[gpu.BF16], losses[gpu.FP8])
 }
 
 func TestAFunctionExplainsWhichOfItsProductsAreInE4M3(t *testing.T) {
-	dev, err := Config{Precision: FP8, FP8From: 32 * 64 * 64}.On(hostLibrary(t, ptx.Config{}), device.CUDA(0))
+	dev, err := gpu.Config{Precision: gpu.FP8, FP8From: 32 * 64 * 64}.On(ptxtest.NewLibrary(t, ptx.Config{}), device.CUDA(0))
 	require.NoError(t, err)
 	_, in := theMLP().on(dev)
 	var text strings.Builder
@@ -203,7 +216,7 @@ func TestAFunctionExplainsWhichOfItsProductsAreInE4M3(t *testing.T) {
 	require.Equal(t, before, fp8Ways(dev), "explaining counts nothing")
 	require.NoError(t, dev.Close())
 
-	dev, err = Config{Precision: BF16}.On(hostLibrary(t, ptx.Config{}), device.CUDA(0))
+	dev, err = gpu.Config{Precision: gpu.BF16}.On(ptxtest.NewLibrary(t, ptx.Config{}), device.CUDA(0))
 	require.NoError(t, err)
 	_, in = theMLP().on(dev)
 	text.Reset()
