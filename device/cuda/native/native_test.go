@@ -23,7 +23,7 @@ import (
 var gpu *fakecuda.Library
 
 // children is what a process does that a test started, by WEFT_TEST_CHILD.
-var children = map[string]func() error{"open": openChild, "queues": queuesChild, "ipc": ipcChild, "noblas": noBLASChild, "walk": walkChild}
+var children = map[string]func() error{"open": openChild, "queues": queuesChild, "cache": cacheChild, "ipc": ipcChild, "noblas": noBLASChild, "walk": walkChild}
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
