@@ -21,12 +21,12 @@ func Begin(name string) Range {
 	if t == nil {
 		return Range{}
 	}
-	return Range{t, t.start(name)}
+	return Range{t, t.begun(name)}
 }
 
 // End ends it.
 func (r Range) End() {
 	if r.of != nil {
-		r.of.end(r.id)
+		r.of.ended(r.id)
 	}
 }

@@ -6,5 +6,5 @@ type tool struct{}
 
 func open() *tool { return nil }
 
-func (*tool) start(string) uintptr { return 0 }
-func (*tool) end(uintptr)          {}
+func (*tool) begun(string) uintptr { return 0 }
+func (*tool) ended(uintptr)        {}

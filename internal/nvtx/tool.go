@@ -103,11 +103,11 @@ func (t *tool) functionsOf(module uintptr, to *uintptr, n *uint32) uintptr {
 	return 1
 }
 
-func (t *tool) start(name string) uintptr {
+func (t *tool) begun(name string) uintptr {
 	text := append([]byte(name), 0)
 	id, _, _ := purego.SyscallN(t.functions[moduleCore][rangeStart], uintptr(unsafe.Pointer(&text[0])))
 	runtime.KeepAlive(text)
 	return id
 }
 
-func (t *tool) end(id uintptr) { _, _, _ = purego.SyscallN(t.functions[moduleCore][rangeEnd], id) }
+func (t *tool) ended(id uintptr) { _, _, _ = purego.SyscallN(t.functions[moduleCore][rangeEnd], id) }

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-project/weft/optim"
 )
 
-// Two GPUs of one process through the driver, in a process of its own, as the driver is opened once.
+// Two GPUs of one process through the driver, in a process of its own: the driver is opened once.
 func TestTwoGPUsOfOneProcessTrainSideBySideThroughTheDriver(t *testing.T) {
 	const alone = "WEFT_TEST_ALONE"
 	if os.Getenv(alone) == "" {

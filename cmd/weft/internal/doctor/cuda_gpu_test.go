@@ -13,8 +13,8 @@ import (
 	"github.com/weft-project/weft/internal/fakecuda"
 )
 
-// It happens in a process of its own: another test may have looked for a GPU already, and the driver
-// is opened once.
+// It happens in a process of its own: another test may have looked for a GPU already, and the
+// driver is opened once.
 func TestADeviceReportThroughTheDriverSaysHowMuchMemoryIsFree(t *testing.T) {
 	const alone = "WEFT_TEST_ALONE"
 	if os.Getenv(alone) == "" {
