@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/nvtx"
 )
 
 // What a call makes lies in one piece of memory where it can: the result, what the tape knows of it
@@ -73,6 +74,9 @@ func call(c *compile.Function, dev device.Device, owner *Arena, in, outs []*Tens
 	defer func() { releaseAll(bufs) }()
 	if err != nil {
 		return err
+	}
+	if nvtx.On() {
+		defer nvtx.Begin(c.Name + c.Sites.Here().CalledAt()).End()
 	}
 	began := owner.now()
 	results, p := slices.Grow(some[:0], len(c.Forward.Types()))[:len(c.Forward.Types())], piece{}

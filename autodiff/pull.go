@@ -7,6 +7,7 @@ import (
 	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/autodiff/internal/program"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/nvtx"
 )
 
 // onMemory runs a program on the memory of buffers, to which the caller holds references: its
@@ -100,6 +101,9 @@ func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) erro
 			n.free()
 		}
 		return nil
+	}
+	if nvtx.On() {
+		defer nvtx.Begin(n.fn.Name + " backward" + n.Site().CalledAt()).End()
 	}
 	p, err := n.fn.Backward(mask)
 	if err != nil {

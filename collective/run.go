@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/collective/internal/fold"
 	"github.com/weft-project/weft/collective/internal/plan"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/nvtx"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -52,6 +53,9 @@ func Subscope(c context.Context, name string) context.Context {
 // do runs an operation. r has the call, the slots that this member brings, and what is known of
 // sizes. out gets the parts of the result, in their order; they are valid until it returns.
 func (g *Group) do(c context.Context, r *run, out func(parts []part) error) (err error) {
+	if nvtx.On() {
+		defer nvtx.Begin(fmt.Sprintf("%v in group %q", r.call.Kind, g.name)).End()
+	}
 	scope, _ := c.Value(scopeKey{}).(string)
 	r.g, r.record = g, record{call: r.call, began: time.Now()}
 	r.call.Line = g.known.line()

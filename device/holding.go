@@ -104,7 +104,7 @@ type roll struct {
 	all map[*block]struct{}
 }
 
-func (r *roll) add(b *block) {
+func (r *roll) enlist(b *block) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all == nil {
@@ -113,7 +113,7 @@ func (r *roll) add(b *block) {
 	r.all[b] = struct{}{}
 }
 
-func (r *roll) remove(b *block) {
+func (r *roll) strike(b *block) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.all, b)

@@ -80,7 +80,7 @@ func (m *memory) alloc(n int, must func(*block) bool) (*Buffer, error) {
 	}
 	if !m.isHost() {
 		blk.by.Store(m.stacks.Here())
-		m.roll.add(blk)
+		m.roll.enlist(blk)
 	}
 	m.live.Add(1)
 	return bufferOf(blk, n), nil
@@ -107,7 +107,7 @@ func (m *memory) put(b *block) {
 		return
 	}
 	if !m.isHost() {
-		m.roll.remove(b)
+		m.roll.strike(b)
 	}
 	if !m.pool.put(b) && b.seg != nil {
 		b.seg.retire()

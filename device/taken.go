@@ -17,7 +17,7 @@ func (d *Accelerator) make(class int, hard bool) (*block, error) {
 	if m, ok := d.raw.(Noter); ok {
 		blk.note = m.Note(at)
 	}
-	d.roll.add(blk)
+	d.roll.enlist(blk)
 	return blk, nil
 }
 
@@ -76,7 +76,7 @@ func (d *Accelerator) Trim() int64 {
 
 // give returns a block.
 func (d *Accelerator) give(b *block) {
-	d.roll.remove(b)
+	d.roll.strike(b)
 	d.raw.Give(b.addr, b.class)
 	_ = d.gone(1) // who releases a buffer has no use for why a closed device could not end
 }

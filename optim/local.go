@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/internal/nvtx"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -141,6 +142,7 @@ type pace struct {
 }
 
 func (o *Local) step(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) error {
+	defer nvtx.Begin("optimizer step").End()
 	if len(how.LR) != len(o.groups) {
 		return fmt.Errorf("%w: %d learning rates for %d groups", ErrStep, len(how.LR), len(o.groups))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/nvtx"
 	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/rpc/internal/membership"
@@ -86,6 +87,9 @@ func (w *Worker) Pass(c context.Context, fn func(c context.Context) error) error
 		return err
 	}
 	defer p.Leave()
+	if nvtx.On() {
+		defer nvtx.Begin(fmt.Sprint("pass ", p.ID())).End()
+	}
 	return fn(in)
 }
 

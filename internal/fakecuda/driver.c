@@ -3,12 +3,12 @@
 // What a test may set, devices and contexts.
 #include "driver.h"
 
-settings set = {.memory = 1L << 30, .devices = GPUS};
+settings set = {.memory = 1L << 30, .devices = GPUS, .arch = 90};
 gpu gpus[GPUS];
 __thread gpu *current;
 pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static int ready;
-static long queues = 8;
+static long queues = 8, uncached;
 
 void lock(void) { pthread_mutex_lock(&mu); }
 void unlock(void) { pthread_mutex_unlock(&mu); }
@@ -19,7 +19,7 @@ int weft_fake_set(const char *what, long value) {
 		set.name = value; \
 		return 0; \
 	}
-	FIELD(memory) FIELD(devices) FIELD(init) FIELD(fault) FIELD(refuse) FIELD(null) FIELD(old) FIELD(peers)
+	FIELD(memory) FIELD(devices) FIELD(init) FIELD(fault) FIELD(refuse) FIELD(null) FIELD(old) FIELD(peers) FIELD(arch)
 	return -1;
 }
 
@@ -50,8 +50,11 @@ int cuInit(unsigned flags) {
 	if (e) set.init = atoi(e);
 	if (!set.init) ready = 1;
 	if ((e = getenv("CUDA_DEVICE_MAX_CONNECTIONS"))) queues = atol(e);
+	if ((e = getenv("CUDA_CACHE_DISABLE"))) uncached = atol(e);
 	return set.init;
 }
+// weft_fake_uncached says that the driver was told to keep nothing of what it compiles.
+long weft_fake_uncached(void) { return uncached; }
 // weft_fake_queues is from how many queues a GPU takes work.
 long weft_fake_queues(void) { return queues; }
 int cuDriverGetVersion(int *v) { return *v = set.old ? 12000 : 13000, OK; }
@@ -63,10 +66,10 @@ int cuDeviceGetUuid_v2(char *b, int d) { return memset(b, 7, 16), b[15] = d, OK;
 int cuDeviceTotalMem_v2(size_t *n, int d) { return *n = set.memory, OK; }
 int cuDeviceGetAttribute(int *v, int a, int d) {
 	switch (a) {
-	case 75: return *v = 9, OK;      // major
-	case 76: return *v = 0, OK;      // minor
-	case 16: return *v = 4, OK;      // multiprocessors
-	case 97: return *v = 232448, OK; // shared memory of a block
+	case 75: return *v = set.arch / 10, OK; // major
+	case 76: return *v = set.arch % 10, OK; // minor
+	case 16: return *v = 4, OK;             // multiprocessors
+	case 97: return *v = 232448, OK;        // shared memory of a block
 	}
 	return INVALID;
 }

@@ -23,6 +23,7 @@ typedef struct {
 	long null;    // launches do nothing, at once
 	long old;     // the driver is of CUDA 12.0: it cannot tell a kernel's parameters
 	long peers;   // the GPUs can access one another
+	long arch;    // their compute capability, times ten
 } settings;
 
 typedef struct { int users; long used; int sticky, opened; } gpu; // opened: the others, by bits

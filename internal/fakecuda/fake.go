@@ -61,6 +61,7 @@ type Library struct {
 	mend   func()
 	live   func() int64
 	queues func() int64
+	plain  func() int64
 	plant  func(text string) int32
 	hits   func() int64
 	met    func() int64
@@ -129,6 +130,7 @@ func Opened() (*Library, error) {
 	purego.RegisterLibFunc(&l.mend, lib, "weft_fake_mend")
 	purego.RegisterLibFunc(&l.live, lib, "weft_fake_live")
 	purego.RegisterLibFunc(&l.queues, lib, "weft_fake_queues")
+	purego.RegisterLibFunc(&l.plain, lib, "weft_fake_uncached")
 	purego.RegisterLibFunc(&l.plant, lib, "weft_fake_plant")
 	purego.RegisterLibFunc(&l.met, lib, "weft_fake_met")
 	purego.RegisterLibFunc(&l.hits, lib, "weft_fake_hits")
@@ -140,7 +142,8 @@ func Opened() (*Library, error) {
 
 // Set changes how the fake behaves: "memory" (bytes of a GPU), "devices" (up to 2), "fault" (what
 // the next kernel fails with), "refuse" (what the next launch is refused with), "null" (launches do
-// nothing, at once), "old" (a driver of CUDA 12.0), "peers" (the GPUs can access one another).
+// nothing, at once), "old" (a driver of CUDA 12.0), "peers" (the GPUs can access one another),
+// "arch" (their compute capability, times ten).
 func (l *Library) Set(what string, value int) {
 	if l.set(what, int64(value)) != 0 {
 		panic("the fake driver has no " + what)
@@ -156,6 +159,9 @@ func (l *Library) Live() int { return int(l.live()) }
 // Queues is from how many queues a GPU takes work, as the environment said when the driver was
 // opened.
 func (l *Library) Queues() int { return int(l.queues()) }
+
+// Cached says that the driver keeps what it compiles, as the environment said when it was opened.
+func (l *Library) Cached() bool { return l.plain() == 0 }
 
 // Use has a machine run the kernels that are loaded from now on. It is called once.
 func (l *Library) Use(m Machine) {

@@ -1,7 +1,7 @@
 package gpu
 
 import (
-	"os"
+	_ "embed"
 	"strings"
 	"testing"
 
@@ -13,6 +13,11 @@ import (
 	backends "github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu/internal/gen"
 )
+
+// ofDigits are the texts of kernels of which there is machine code.
+//
+//go:embed internal/ahead/testdata/digits.ptx
+var ofDigits string
 
 // prepared says how generated kernels came to a GPU: one that digits has, another of no program,
 // and the first again.
@@ -53,9 +58,7 @@ func TestADriverThatTakesNoMachineCodeCompilesGeneratedKernels(t *testing.T) {
 func TestKernelsThatAreWantedAtOnceAreEachFoundByTheirText(t *testing.T) {
 	still, driver := stillgpu.Config{}.New()
 	m := &on(t, driver).Memory().(*memory).backend.made
-	text, err := os.ReadFile("internal/ahead/testdata/digits.ptx")
-	require.NoError(t, err)
-	ks := gen.Bodies(string(text))
+	ks := gen.Bodies(ofDigits)
 	strange := func(k int) string { return strings.Replace(ks[k].Body, "ret;", "ret; // another", 1) }
 	wanted := []string{ks[0].Body, strange(0), strange(1), ks[0].Body, ks[1].Body}
 	fns, hold, err := m.load(wanted)

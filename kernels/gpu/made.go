@@ -86,7 +86,7 @@ func (d *made) loadMissing(ks []gen.Kernel) (hold []*module, err error) {
 	text, names := gen.Module(rest)
 	m, err := d.loadModule([]byte(text), rest, names)
 	if err == nil {
-		d.count(refused)
+		d.compiled(refused)
 	}
 	return append(hold, m), err
 }
@@ -123,8 +123,8 @@ func (d *made) loadAhead(ks []gen.Kernel) (hold []*module, rest []gen.Kernel, re
 	return hold, rest, refused, nil
 }
 
-// count counts a module that the driver compiles.
-func (d *made) count(refused error) {
+// compiled counts a module that the driver compiles.
+func (d *made) compiled(refused error) {
 	switch {
 	case d.gpu.Driver().Info().Simulated:
 	case refused != nil:

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -8,8 +9,10 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/kerneltest"
-	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/stillgpu"
+	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
@@ -24,15 +27,32 @@ func TestAGPUThatIsTooOldIsRefusedWithASentence(t *testing.T) {
 	on(t, driver)
 }
 
-// What a GPU of 7.5 has in the place of the kernels for 8.0 is float32: it would refuse their text,
-// as the interpreter does.
-func TestTheOldestGPUComputesEveryInstructionThoughBFloat16IsWanted(t *testing.T) {
-	kerneltest.RunFew(t, func(t *testing.T) device.Device {
-		d, err := Config{Precision: BF16}.On(ptx.New(ptx.Config{Arch: OldestArch}), device.CUDA(0))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, d.Close()) })
-		return d
-	})
+// What a GPU of 7.5 has in the place of the kernels for 8.0 is float32: it would refuse their text.
+func TestTheOldestGPUNeedsNoKernelForALaterOneThoughBFloat16IsWanted(t *testing.T) {
+	still, driver := stillgpu.Config{Arch: OldestArch}.New()
+	d, err := Config{Precision: BF16}.On(driver, device.CUDA(0))
+	require.NoError(t, err)
+	b, err := backends.For(d)
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(7, 5))
+	for _, family := range kerneltest.Families() {
+		for range soak.Cases(20) {
+			i, in := kerneltest.Case(r, family)
+			types := make([]kernels.Type, len(in))
+			for k, x := range in {
+				types[k] = x.Type
+			}
+			_, err := b.Prepare(i, types)
+			require.NoError(t, err, "%v", i)
+		}
+	}
+	require.NoError(t, d.Close())
+	texts, codes := still.Loaded()
+	require.Zero(t, codes)
+	require.NotEmpty(t, texts)
+	for _, text := range texts {
+		require.Contains(t, text, ".target sm_75")
+	}
 }
 
 func TestOnlyKernelsForBFloat16NeedTensorCores(t *testing.T) {

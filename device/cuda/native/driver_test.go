@@ -75,6 +75,28 @@ func TestAGPUTakesWorkFromAsManyQueuesAsThereAreStreamsUnlessTheUserSaysOtherwis
 	require.Contains(t, childFails(t, "queues", "CUDA_DEVICE_MAX_CONNECTIONS=4"), "4 queues")
 }
 
+// cacheChild fails with whether the driver keeps what it compiles.
+func cacheChild() error {
+	lib, err := fakecuda.Opened()
+	if err == nil {
+		err = openChild()
+	}
+	return errors.Join(err, fmt.Errorf("cached: %v", lib.Cached()))
+}
+
+func TestTheDriverKeepsWhatItCompilesUnlessTheUserSaysOtherwise(t *testing.T) {
+	require.Contains(t, childFails(t, "cache"), "cached: true")
+	require.Contains(t, childFails(t, "cache", "CUDA_CACHE_DISABLE=1"), "cached: false")
+}
+
+func TestTheComputeCapabilityIsTheDrivers(t *testing.T) {
+	gpu.Set("arch", 75)
+	defer gpu.Set("arch", 90)
+	all, err := native.List()
+	require.NoError(t, err)
+	require.Equal(t, 75, all[0].Arch)
+}
+
 // childFails starts this program anew and gives what it says when it fails.
 func childFails(t *testing.T, child string, env ...string) string {
 	t.Helper()

@@ -23,7 +23,9 @@ import (
 var gpu *fakecuda.Library
 
 // children is what a process does that a test started, by WEFT_TEST_CHILD.
-var children = map[string]func() error{"open": openChild, "queues": queuesChild, "ipc": ipcChild, "noblas": noBLASChild, "eights": eightsChild, "walk": walkChild}
+var children = map[string]func() error{
+	"open": openChild, "queues": queuesChild, "cache": cacheChild, "ipc": ipcChild, "noblas": noBLASChild, "eights": eightsChild, "walk": walkChild,
+}
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 

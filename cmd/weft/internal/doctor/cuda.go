@@ -3,6 +3,8 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/weft-project/weft/device"
@@ -28,7 +30,28 @@ func examineCUDA(quick bool) []finding {
 		all.Wait()
 	}
 	path, version, err := native.Library()
-	return append(judgeGPUs(gpus, rooms, nil), judgeLibrary(path, version, err))
+	return append(judgeGPUs(gpus, rooms, nil), judgeLibrary(path, version, err), judgeCache(os.Getenv))
+}
+
+// judgeCache looks where the driver keeps what it compiles of generated kernels.
+func judgeCache(getenv func(string) string) finding {
+	dir := getenv("CUDA_CACHE_PATH")
+	if dir == "" {
+		dir = filepath.Join(getenv("HOME"), ".nv", "ComputeCache")
+	}
+	if off := getenv("CUDA_CACHE_DISABLE"); off != "" && off != "0" {
+		return finding{poor, "cuda cache", "CUDA_CACHE_DISABLE is set: each run compiles generated kernels anew"}
+	}
+	at := dir
+	for _, err := os.Stat(at); err != nil && filepath.Dir(at) != at; _, err = os.Stat(at) {
+		at = filepath.Dir(at) // the driver makes what is missing
+	}
+	if probe, err := os.CreateTemp(at, ".weft-doctor-*"); err != nil {
+		return finding{poor, "cuda cache", fmt.Sprintf("%s cannot be written: each run compiles generated kernels anew; name a folder in CUDA_CACHE_PATH", dir)}
+	} else {
+		_ = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	}
+	return finding{good, "cuda cache", dir}
 }
 
 // room is how much of a GPU's memory is free.

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-project/weft/internal/fakecuda"
 )
 
-// It happens in a process of its own: another test may have looked for a GPU already, and the driver
-// is opened once.
+// It happens in a process of its own: another test may have looked for a GPU already, and the
+// driver is opened once.
 func TestADeviceReportThroughTheDriverSaysHowMuchMemoryIsFree(t *testing.T) {
 	const alone = "WEFT_TEST_ALONE"
 	if os.Getenv(alone) == "" {
@@ -34,7 +34,7 @@ func TestADeviceReportThroughTheDriverSaysHowMuchMemoryIsFree(t *testing.T) {
 	_, err = busy.Alloc(256 << 20)
 	require.NoError(t, err)
 	out := examineCUDA(false)
-	require.Len(t, out, 3)
+	require.Len(t, out, 4)
 	require.Regexp(t, `^cuda:0 is .*, 1\.0 GiB, .*, 1\.0 free$`, out[0].text)
 	require.Equal(t, good, out[0].verdict)
 	require.Regexp(t, `^cuda:1 is .*, 0\.8 free$`, out[1].text)

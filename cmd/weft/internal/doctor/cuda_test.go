@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,4 +39,20 @@ func TestADeviceReportSaysHowMuchMemoryIsFree(t *testing.T) {
 	require.NotContains(t, out[2].text, "free")
 	require.Contains(t, judged(room{0, device.ErrMemory})[0].text, "its memory is full")
 	require.Contains(t, judged(room{0, device.ErrLost})[0].text, "it cannot be used: device is lost")
+}
+
+func TestTheLibraryOfProductsAndTheDriversCacheAreFindings(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	with := func(env map[string]string) finding { return judgeCache(func(name string) string { return env[name] }) }
+	require.Equal(t, finding{good, "cuda cache", dir + "/.nv/ComputeCache"}, with(map[string]string{"HOME": dir}))
+	require.Equal(t, finding{good, "cuda cache", dir}, with(map[string]string{"HOME": file, "CUDA_CACHE_PATH": dir, "CUDA_CACHE_DISABLE": "0"}))
+	require.Contains(t, with(map[string]string{"HOME": dir, "CUDA_CACHE_DISABLE": "1"}).text, "is set")
+	bad := with(map[string]string{"CUDA_CACHE_PATH": file + "/cache"})
+	require.Equal(t, poor, bad.verdict)
+	require.Contains(t, bad.text, "cannot be written")
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, files, 1, "nothing is left")
 }

@@ -4,6 +4,6 @@
 // one that no example has is compiled by the driver.
 //
 // testdata/*.ptx has the texts, a file for each program. The test of a program writes its own (go
-// test -run CompilesNothing -write-texts, in its folder), and `go run ./kernels/gpu/internal/cu/build`
-// makes archives of machine code of all, which programs embed.
+// test -run CompilesNothing -write-texts, in its folder), and `go run
+// ./kernels/gpu/internal/cu/build` makes archives of machine code of all, which programs embed.
 package ahead
