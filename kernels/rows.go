@@ -9,8 +9,8 @@ import (
 // t₁ [v, d…] …, ids [n]) → t₀, t₁ … For each k in turn, row ids[k] of every table becomes what Of,
 // a [Binary] or an [Update], makes of those rows and of row k of g; so a row whose id occurs twice
 // is updated twice. The results may be written over their tables, and then only those rows are
-// touched. An id out of [0, v) is an [IndexError] of Run, before anything is written. The count of an
-// Update that has one comes before the ids, and counts this as one step.
+// touched. An id out of [0, v) is an [IndexError] of Run, before anything is written. The count of
+// an Update that has one comes before the ids, and counts this as one step.
 type OnRows struct {
 	Of  Instr
 	Sum bool // of an Update: rows of g of one id are added up first, in their order and in float64, and make one step

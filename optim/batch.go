@@ -67,7 +67,7 @@ func (b *batch) finish() error {
 		}
 	}()
 	for _, t := range b.turns {
-		for _, s := range t.p.state(t.u) {
+		for _, s := range t.p.stepped(t.u) {
 			if err := s.Err(); errors.Is(err, device.ErrMemory) {
 				return b.full(err)
 			}
@@ -152,8 +152,8 @@ func change(g []turn) (c autodiff.Change, err error) {
 	return c, err
 }
 
-// state is what a step replaces beside the parameter.
-func (p *parameter) state(u kernels.Update) []*autodiff.Tensor {
+// stepped is what a step replaces beside the parameter.
+func (p *parameter) stepped(u kernels.Update) []*autodiff.Tensor {
 	if u.Missed {
 		return append(p.Slots[:len(p.Slots):len(p.Slots)], p.missed)
 	}
@@ -163,7 +163,7 @@ func (p *parameter) state(u kernels.Update) []*autodiff.Tensor {
 // operands appends the parameter, its gradient and its state, and which of them the step replaces.
 func (t turn) operands(operands []*autodiff.Tensor, targets []int) ([]*autodiff.Tensor, []int) {
 	targets, operands = append(targets, len(operands)), append(operands, t.p.of, t.g)
-	for _, s := range t.p.state(t.u) {
+	for _, s := range t.p.stepped(t.u) {
 		targets, operands = append(targets, len(operands)), append(operands, s)
 	}
 	return operands, targets

@@ -12,9 +12,10 @@ import (
 var ErrSparse = errors.New("the gradient is sparse")
 
 // sparsely makes of a step by a sparse gradient one of the rows that it has, each by the sum of its
-// values, wherever they are: an accelerator puts the ids in order, and nobody waits for them. Rows without a gradient keep their value and their state, as with torch: SGD, Adagrad, and
-// Adam with the formula of torch.optim.SparseAdam. SGD with momentum moves every row in every step,
-// so there the gradient is made dense. The operands are the parameter, the gradient and the state.
+// values, wherever they are: an accelerator puts the ids in order, and nobody waits for them. Rows
+// without a gradient keep their value and their state, as with torch: SGD, Adagrad, and Adam with
+// the formula of torch.optim.SparseAdam. SGD with momentum moves every row in every step, so there
+// the gradient is made dense. The operands are the parameter, the gradient and the state.
 func sparsely(u kernels.Update, operands []*autodiff.Tensor) (kernels.Instr, []*autodiff.Tensor, error) {
 	switch {
 	case u.WeightDecay != 0, u.AMSGrad:

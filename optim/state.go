@@ -90,16 +90,16 @@ func (o *Local) keep() ([]kept, error) {
 	out := make([]kept, len(o.params))
 	for i, p := range o.params {
 		var err error
-		if out[i], err = p.keep(); err != nil {
+		if out[i], err = p.state(); err != nil {
 			return nil, fmt.Errorf("%v: %w", p, err)
 		}
 	}
 	return out, nil
 }
 
-// keep is what is kept of a parameter, and counts the steps that were made. An accelerator may tell
-// now of one that was not.
-func (p *parameter) keep() (kept, error) {
+// state is what is kept of a parameter, with the count of the steps that were made. An accelerator
+// may tell now of one that was not.
+func (p *parameter) state() (kept, error) {
 	p.mu.Lock()
 	k := kept{p.Steps, make([]*autodiff.Tensor, len(p.Slots))}
 	for n, s := range p.Slots {

@@ -91,7 +91,7 @@ func (p *rowPlan) slots() int { return p.threads / p.lanes }
 // keep sets shared memory aside for some arrays of all a block's rows, and says whether it is
 // there.
 func (b *backend) keep(p *rowPlan, arrays int) bool {
-	more := arrays * p.slots() * p.n * p.size
+	more := arrays * p.slots() * ((p.n*p.size + 15) &^ 15) // of whole packs
 	if p.memory+more > b.gpu.Driver().Info().Shared-maxStatic {
 		return false
 	}
@@ -157,11 +157,12 @@ func (b *backend) softmax(t kernels.Type, axis int, name string, operands []int,
 
 // planLogits shares out rows of logits, of which the first columns are classes.
 func planLogits(x kernels.Type, i kernels.CrossEntropy) rowPlan {
-	n := i.Of(x.Shape[1])
-	if x.Shape[1]*x.Dtype.Size()%16 != 0 { // as the kernels have it
-		return share(x.Dtype, x.Shape[0], n, n, 8, 1024)
+	n, size := i.Of(x.Shape[1]), x.Dtype.Size()
+	accesses := n
+	if x.Shape[1]*size%16 == 0 { // as the kernels have it
+		accesses = (n*size + 15) / 16
 	}
-	return planRows(x.Dtype, x.Shape[0], n, 8, 1024)
+	return share(x.Dtype, x.Shape[0], n, accesses, 8, 1024)
 }
 
 // labels adds where the labels of the rows that there are begin.

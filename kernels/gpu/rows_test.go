@@ -194,6 +194,38 @@ func TestSoftmaxTakesWhatIsMaskedAndWhatIsNoNumberAsTheHostDoes(t *testing.T) {
 	})
 }
 
+// The definition is that of rows as long as there are classes.
+func TestCrossEntropyReadsNothingBeyondTheClassesWhereverTheyEnd(t *testing.T) {
+	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
+		roomy, bare := machine(t), machineOf(t, cramped{testgpu.Open(t, ptx.Config{Races: true}), maxStatic})
+		for _, classes := range []int{1, 2, 3, 4, 5, 7, 8, 31, 33, 63, 126, 255, 1021, 1023} {
+			for _, width := range []int{classes, (classes + 3) &^ 3, (classes+3)&^3 + 4, classes + 1} {
+				x, labels, gy := drawn(r, d, 3, width), drawnIDs(r, device.Int64, classes, 3), drawn(r, d)
+				tight := kerneltest.New(d, device.Shape{3, classes}, 0)
+				for k := range x.V {
+					if row, c := k/width, k%width; c < classes {
+						tight.V[row*classes+c] = x.V[k]
+					} else {
+						x.V[k] = math.NaN()
+					}
+				}
+				loss := results(t, device.Host(), kernels.CrossEntropy{}, tight, labels)[0]
+				grad := results(t, device.Host(), kernels.CrossEntropyGrad{}, tight, labels, gy)[0]
+				want := kerneltest.New(d, x.Shape, 0)
+				for k, v := range grad.V {
+					want.V[k/classes*width+k%classes] = v
+				}
+				for _, g := range []device.Device{roomy, bare} {
+					got := results(t, g, kernels.CrossEntropy{Classes: classes}, x, labels)[0]
+					require.Negative(t, kerneltest.Differ(kernels.CrossEntropy{}, got, loss), "%d of %d", classes, width)
+					got = results(t, g, kernels.CrossEntropyGrad{Classes: classes}, x, labels, gy)[0]
+					require.Negative(t, kerneltest.Differ(kernels.CrossEntropyGrad{}, got, want), "%d of %d", classes, width)
+				}
+			}
+		}
+	})
+}
+
 // The definition adds up in float64, without subtracting anything but the greatest.
 func TestCrossEntropyOfFloat32KeepsItsDigitsWhereverTheRowsLie(t *testing.T) {
 	r, g := rand.New(rand.NewPCG(8, 8)), machine(t)

@@ -54,7 +54,7 @@ template <class T, int V> struct Row {
 	static constexpr int B = Batch<T, V>;
 	const Group& g;
 	const T* x;
-	A* kept;
+	A* kept; // whole packs, as the row may end within one
 	u32 n;
 	bool mine, keep;
 	Online<A> o;
@@ -62,20 +62,20 @@ template <class T, int V> struct Row {
 	// All threads of the block make one.
 	// Rows lie `apart` from one another.
 	Row(const Group& g, const T* x, u64 row, u32 rows, u32 n, u32 apart, bool keep, bool plain)
-		: g(g), x(x + row * apart), kept(shared<A>() + g.slot * n), n(n), mine(row < rows), keep(keep), o(Online<A>::none()) {
+		: g(g), x(x + row * apart), kept(shared<A>() + g.slot * ((n + V - 1) / V * V)), n(n), mine(row < rows), keep(keep), o(Online<A>::none()) {
 		if (keep) {
 			exact(plain);
 			return;
 		}
 		__shared__ Online<A> room[32];
-		each([&](u32 c) { o.add(g.fetch<V, B>(this->x, c, this->n, -INFINITY)); });
+		each([&](u32 c) { o.add(this->fetch(c)); });
 		o = g.reduce(o, room, merge<A>);
 	}
 
 	void exact(bool plain) {
 		__shared__ A room[32];
 		each([&](u32 c) {
-			auto p = g.fetch<V, B>(x, c, n, -INFINITY);
+			auto p = this->fetch(c);
 			g.put<V, B>(kept, c, n, p);
 #pragma unroll
 			for (int k = 0; k < V * B; k++) o.max = fmax(o.max, p[k]);
@@ -97,12 +97,28 @@ template <class T, int V> struct Row {
 		if (mine) g.each<V, B>(n, fn);
 	}
 
-	// write fills y with what fn makes of what is kept, or else of each element, and of its place.
+	// ends puts v in what a pack has beyond the row's end: rows lie whole packs apart.
+	void ends(Pack<A, V * B>& p, u32 c, A v) const {
+		if (B > 1 || c + V <= n) return;
+#pragma unroll
+		for (int k = 0; k < V; k++)
+			if (c + k >= n) p[k] = v;
+	}
+
+	// fetch reads what is there for each's c, and -infinity beyond the row's end.
+	Pack<A, V * B> fetch(u32 c) const {
+		auto p = g.fetch<V, B>(x, c, n, -INFINITY);
+		ends(p, c, -INFINITY);
+		return p;
+	}
+
+	// write fills y with what fn makes of what is kept, or else of each element, and of its place. What a pack has beyond the row's end becomes 0.
 	template <class Fn> void write(T* y, Fn fn) const {
 		each([&](u32 c) {
 			auto p = keep ? g.fetch<V, B>(kept, c, n, 0) : g.fetch<V, B>(x, c, n, 0);
 #pragma unroll
 			for (int k = 0; k < V * B; k++) p[k] = fn(p[k], g.place<V>(c, k));
+			ends(p, c, 0);
 			g.give<V, B>(y, c, n, p);
 		});
 	}
@@ -234,7 +250,7 @@ template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, 
 	Group g(lanes);
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
 	Online<A> o;
-	if (inPacks<T>(n) && inPacks<T>(apart)) {
+	if (inPacks<T>(apart)) {
 		o = Row<T, Wide<T>>(g, x, r, rows, n, apart, false, true).o;
 	} else {
 		o = Row<T, 1>(g, x, r, rows, n, apart, false, true).o;
@@ -259,7 +275,7 @@ template <class T>
 void entropyGrad(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 apart, u32 lanes, u32 keep, Fault fault) {
 	Group g(lanes);
 	Ids ids = {labels, wide != 0};
-	if (inPacks<T>(n) && inPacks<T>(apart)) {
+	if (inPacks<T>(apart)) {
 		entropyGradRow<T, Wide<T>>(gx, x, ids, gy, rows, n, apart, g, keep, fault);
 	} else {
 		entropyGradRow<T, 1>(gx, x, ids, gy, rows, n, apart, g, keep, fault);
