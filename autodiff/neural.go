@@ -139,8 +139,8 @@ func (g *Graph) Attention(q, k, v *gorgonia.Node, causal bool) *gorgonia.Node {
 	return g.AttentionBy(kernels.Attention{Causal: causal}, q, k, v)
 }
 
-// AttentionBy is [Attention] with what few ask for. i says which of a mask and a [RandomKey] follow;
-// these are moved to the device of q.
+// AttentionBy is [Attention] with what few ask for. i says which of a mask and a [RandomKey]
+// follow; these are moved to the device of q.
 func AttentionBy(i kernels.Attention, q, k, v *Tensor, more ...*Tensor) *Tensor {
 	in := []*Tensor{q, k, v}
 	for _, x := range more {

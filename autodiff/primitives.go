@@ -19,7 +19,8 @@ import (
 // An op on tensors is a function that is made once. Those without parameters are ready made; the
 // others are found by their parameters.
 
-// single is the function of one instruction; of attention, which has two, it gives the first result.
+// single is the function of one instruction; of attention, which has two results, it gives the
+// first.
 func single(i kernels.Instr) *Func {
 	_, attends := i.(kernels.Attention)
 	return &Func{name: i.String(), arity: -1, build: func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {

@@ -7,10 +7,10 @@ import (
 )
 
 // Attention is softmax(q·kᵀ/√d)·v for each head of each batch, without a matrix of all scores in
-// memory (Dao, "FlashAttention-2", arXiv:2307.08691): (q [b, t, heads, d], k [b, s, n, d], v like k)
-// → (y like q, the logarithms of the sums of exponentials [b, heads, t], which the gradient reads).
-// So what a linear layer makes of tokens is read and written without a transpose. Where heads is a
-// multiple of n, that many heads in a row have the keys and values of one.
+// memory (Dao, "FlashAttention-2", arXiv:2307.08691): (q [b, t, heads, d], k [b, s, n, d], v like
+// k) → (y like q, the logarithms of the sums of exponentials [b, heads, t], which the gradient
+// reads). So what a linear layer makes of tokens is read and written without a transpose. Where
+// heads is a multiple of n, heads/n heads in a row have the keys and values of one.
 type Attention struct {
 	// Causal lets row r see the first s−t+r+1 rows of k and v alone, so that the last row sees all;
 	// s is at least t then. What is not finite in what a row does not see does not reach it.

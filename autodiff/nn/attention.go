@@ -40,8 +40,8 @@ func sharedBy(heads, keys int) int {
 // Forward sees all tokens, or with Causal those before.
 func (l *SelfAttention) Forward(x *autodiff.Tensor) *autodiff.Tensor { return l.Masked(x, nil) }
 
-// Masked also adds a mask to the scores, such as [Padding]: (b, Heads, t, t), any of which may be 1.
-// With nil there is none. It has no gradient.
+// Masked also adds a mask to the scores, such as [Padding]: (b, Heads, t, t), any of which may be
+// 1. With nil there is none. It has no gradient.
 func (l *SelfAttention) Masked(x, mask *autodiff.Tensor) *autodiff.Tensor {
 	if x.Err() != nil {
 		return x

@@ -15,7 +15,9 @@ import (
 func alone(l *SelfAttention, x *autodiff.Tensor, keys int) *autodiff.Tensor {
 	s := x.Shape()
 	d, made := s[2]/l.Heads, l.QKV.Forward(x)
-	part := func(at int) *autodiff.Tensor { return autodiff.Reshape(autodiff.Slice(made, 2, at*d, (at+1)*d), s[1], d) }
+	part := func(at int) *autodiff.Tensor {
+		return autodiff.Reshape(autodiff.Slice(made, 2, at*d, (at+1)*d), s[1], d)
+	}
 	var seen []*autodiff.Tensor
 	for h := range l.Heads {
 		key := h / (l.Heads / keys)

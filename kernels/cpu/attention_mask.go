@@ -48,8 +48,8 @@ type dropping struct {
 	blocks    int    // of words, for a row
 }
 
-// drops drops some of the weights of a row of queries, or of their gradients, which are those of the
-// first keys, and scales the others.
+// drops drops some of the weights of a row of queries, or of their gradients, which are those of
+// the first keys, and scales the others.
 func (a *attention[T]) drops(r *attending[T], weights []T, b, head, row int) {
 	d := a.drop
 	if d == nil {

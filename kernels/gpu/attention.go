@@ -21,8 +21,8 @@ type attention struct {
 	out              []kernels.Type
 }
 
-// shape is how the blocks of a kernel share the work: rows of a block, columns of a result, threads,
-// and dynamic shared memory.
+// shape is how the blocks of a kernel share the work: rows of a block, columns of a result,
+// threads, and dynamic shared memory.
 type shape struct{ tall, wide, threads, bytes int }
 
 // attending is one launch that makes a result, in blocks of a shape.
@@ -148,7 +148,7 @@ func (a *attention) forward() error {
 		return err
 	}
 	l.rows(a.result(0, a.t, a.h)).out(1).rows(a.in[:3]...)
-	a.end(l, 0)
+	a.extents(l, 0)
 	return nil
 }
 
@@ -172,12 +172,12 @@ func (a *attention) backward(joined bool) error {
 		return err
 	}
 	l.rows(to[0]).arg(products).rows(a.in[:4]...).arg(a.in[logarithms].at).rows(a.in[5])
-	a.end(l, to[0].at.index)
+	a.extents(l, to[0].at.index)
 	if l, err = a.attend("grad_kv", a.s, a.n); err != nil {
 		return err
 	}
 	l.rows(to[1:]...).rows(a.in[:3]...).arg(a.in[logarithms].at).arg(products).rows(a.in[5])
-	a.end(l, to[1].at.index, to[2].at.index)
+	a.extents(l, to[1].at.index, to[2].at.index)
 	return nil
 }
 
@@ -289,9 +289,9 @@ func (a *attention) attend(name string, rows, heads int) (attending, error) {
 	return attending{a.call(f, s.blocks(a.b, heads, rows, a.d), s.threads).dynamic(s.bytes), s}, nil
 }
 
-// end adds common.cuh's Heads, of results of a launch which of them the units are to round, and
+// extents adds common.cuh's Heads, of results of a launch which of them the units are to round, and
 // More.
-func (a *attention) end(l attending, results ...int) {
+func (a *attention) extents(l attending, results ...int) {
 	scale := 1.0
 	if a.d > 0 {
 		scale = 1 / math.Sqrt(float64(a.d))

@@ -42,8 +42,8 @@ func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) b
 // logarithms is the operand of the gradient of attention that is always float32.
 const logarithms = 4
 
-// headOperands is how many operands of attention, or its gradient, are heads, or logarithms. A mask and a
-// key follow.
+// headOperands is how many operands of attention, or its gradient, are heads, or logarithms. A mask
+// and a key follow.
 func headOperands(i kernels.Instr) int {
 	if _, ok := kernels.Unviewed(i).(kernels.AttentionGrad); ok {
 		return 6

@@ -278,8 +278,12 @@ func (g grower) attention(x Value) {
 	}
 	causal := g.IntN(2) == 0
 	x = g.do(kernels.Reshape{Shape: device.Shape{s[0], s[1], s[2], 1}}, x)
-	made := g.all(kernels.Attention{Causal: causal}, x, x, x)
-	grads := g.all(kernels.AttentionGrad{Causal: causal}, x, x, x, made[0], made[1], g.unary(kernels.Tanh, made[0]))
+	k := x
+	if s[2]%2 == 0 && g.IntN(2) == 0 { // two heads share each
+		k = g.do(kernels.Slice{Axis: 2, Stop: s[2] / 2}, x)
+	}
+	made := g.all(kernels.Attention{Causal: causal}, x, k, k)
+	grads := slices.Clone(g.all(kernels.AttentionGrad{Causal: causal}, x, k, k, made[0], made[1], g.unary(kernels.Tanh, made[0])))
 	if g.IntN(2) == 0 {
 		g.Shuffle(3, func(a, b int) { grads[a], grads[b] = grads[b], grads[a] })
 	}

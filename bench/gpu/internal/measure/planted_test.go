@@ -45,7 +45,7 @@ func (s *unmaskedStream) Run(l *cuda.List) error {
 			continue
 		}
 		var heads []byte
-		for _, n := range []int{of.length, of.length, of.width / of.heads, of.heads, 1} {
+		for _, n := range []int{of.length, of.length, of.width / of.heads, of.heads, 1, 1} {
 			heads = binary.LittleEndian.AppendUint32(heads, uint32(n))
 		}
 		if at := bytes.Index(args[x.Off:x.Off+x.Len], heads); at >= 0 {
