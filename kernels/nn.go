@@ -153,7 +153,7 @@ func (i CrossEntropy) Infer(in []Type) ([]Type, error) {
 	if err := expect(i, in, 2); err != nil {
 		return nil, err
 	}
-	if err := i.check(i, in); err != nil {
+	if err := i.admits(i, in); err != nil {
 		return nil, err
 	}
 	return []Type{{in[0].Dtype, device.Shape{}}}, nil
@@ -165,8 +165,8 @@ func (i CrossEntropy) readsNarrow(k int) bool { return k == 0 }
 
 func (i CrossEntropy) rounding() Rounding { return Rounding{Operands: true} }
 
-// check is also for its gradient, which is asked for.
-func (i CrossEntropy) check(asked Instr, in []Type) error {
+// admits refuses wrong operands, also for its gradient, which is asked for then.
+func (i CrossEntropy) admits(asked Instr, in []Type) error {
 	logits, labels := in[0], in[1]
 	if err := sameFloats(asked, in, in[:1]); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (i CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	if err := expect(i, in, 3); err != nil {
 		return nil, err
 	}
-	if err := CrossEntropy(i).check(i, in); err != nil {
+	if err := CrossEntropy(i).admits(i, in); err != nil {
 		return nil, err
 	}
 	if err := sameFloats(i, in, []Type{in[0], in[2]}); err != nil {
