@@ -1,13 +1,11 @@
 package resilient_test
 
 import (
-	"context"
 	crand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,8 +16,6 @@ import (
 	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/parallel/resilient"
-	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/store"
 )
 
 // slowly is a pause before each step, so that who is to come is there before the end.
@@ -316,47 +312,4 @@ func TestANewcomerGetsAStateWhoseListIsLargerThanAMessagesHeader(t *testing.T) {
 		require.NoError(t, err, "rank %d", rank)
 	}
 	require.Equal(t, own, got)
-}
-
-// deaf is the job's store, which does not answer some questions.
-type deaf struct {
-	store.Store
-	asked, silent atomic.Int64 // how often generations were proposed, and how many times more that fails
-}
-
-func (d *deaf) CompareSet(c context.Context, key string, expected, desired []byte) ([]byte, error) {
-	if strings.Contains(key, "collective/") {
-		d.asked.Add(1)
-		if d.silent.Add(-1) >= 0 {
-			return nil, store.ErrClosed
-		}
-	}
-	return d.Store.CompareSet(c, key, expected, desired)
-}
-
-func TestWhereTheStoreIsSilentWhenSomebodyClosesTheTeamTheOthersAskAgain(t *testing.T) {
-	const size, steps, until = 3, 30, 13
-	stores := make([]*deaf, size)
-	net := rpctest.Net()
-	w := &crowd{t, net, rpctest.WorldWith(t, net, size, func(i int, cfg *rpc.Config) {
-		stores[i] = &deaf{Store: cfg.Store}
-		stores[i].silent.Store(2)
-		cfg.Store = stores[i]
-	})}
-	c := within(t)
-	runs := w.train(func(rank int) run {
-		l := newLearner(1)
-		team, err := w.found(c, rank, size, l.config())
-		if err != nil {
-			return run{err: err}
-		}
-		end := steps
-		if rank == 1 {
-			end = until
-		}
-		return train(c, team, l, end, nil)
-	})
-	require.NoError(t, runs[1].err)
-	requireUndisturbed(t, alone(t, steps), runs[0], runs[2])
-	require.Greater(t, stores[0].asked.Load()+stores[2].asked.Load(), int64(2))
 }
