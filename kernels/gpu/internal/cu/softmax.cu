@@ -49,12 +49,12 @@ template <class A> Online<A> merge(const Online<A>& a, const Online<A>& b) {
 
 // Row is a group's row of n numbers, with their maximum and the sum of exp(x - maximum). Where `keep` says that there is shared memory for it, it is read
 // once and has each exp once, and memory holds these in the end, or the numbers themselves where `plain`.
-template <class T, int V> struct Row {
+template <class T, int V, bool Within = false> struct Row {
 	typedef Acc<T> A;
 	static constexpr int B = Batch<T, V>;
 	const Group& g;
 	const T* x;
-	A* kept; // whole packs, as the row may end within one
+	A* kept; // whole packs
 	u32 n;
 	bool mine, keep;
 	Online<A> o;
@@ -97,9 +97,9 @@ template <class T, int V> struct Row {
 		if (mine) g.each<V, B>(n, fn);
 	}
 
-	// ends puts v in what a pack has beyond the row's end: rows lie whole packs apart.
+	// ends puts v in what a pack has beyond the row's end, where a row may end within one: rows lie whole packs apart.
 	void ends(Pack<A, V * B>& p, u32 c, A v) const {
-		if (B > 1 || c + V <= n) return;
+		if (!Within || B > 1 || c + V <= n) return;
 #pragma unroll
 		for (int k = 0; k < V; k++)
 			if (c + k >= n) p[k] = v;
@@ -251,7 +251,7 @@ template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, 
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
 	Online<A> o;
 	if (inPacks<T>(apart)) {
-		o = Row<T, Wide<T>>(g, x, r, rows, n, apart, false, true).o;
+		o = Row<T, Wide<T>, true>(g, x, r, rows, n, apart, false, true).o;
 	} else {
 		o = Row<T, 1>(g, x, r, rows, n, apart, false, true).o;
 	}
@@ -262,7 +262,7 @@ template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, 
 template <class T, int V> void entropyGradRow(T* gx, const T* x, const Ids& labels, const T* gy, u32 rows, u32 n, u32 apart, const Group& g, bool keep, const Fault& fault) {
 	typedef Acc<T> A;
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
-	Row<T, V> row(g, x, r, rows, n, apart, keep, false);
+	Row<T, V, true> row(g, x, r, rows, n, apart, keep, false);
 	if (!row.mine) return;
 	if (g.rank == 0) fault.index(labels, r, rows, n);
 	i64 label = labels[r];
