@@ -273,3 +273,17 @@ func TestWithinAnEpochHalfOfItsWorkersDoNotGoOnWhetherTheOthersAreLostOrHaveClos
 		})
 	}
 }
+
+func TestWhoClosesTheTeamWithinAnEpochEndsAlsoWhereAllOthersAreLost(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 2)
+	c, over := soon(t), make(chan struct{})
+	all := class(t, ws, false, func(int, *Config) {})
+	for rank, err := range rpctest.Attempt(2, func(rank int) error {
+		return errors.Join(all[rank].enter(c, 1, ws, over), all[rank].next(c))
+	}) {
+		require.NoError(t, err, "rank %d", rank)
+	}
+	require.NoError(t, ws[1].Close())
+	require.NoError(t, all[0].Close(c))
+	require.Equal(t, uint64(1), all[0].Next())
+}

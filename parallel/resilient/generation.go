@@ -31,7 +31,7 @@ func (t *Team) repair(c context.Context) error {
 			return err
 		}
 		t.adopt(next, before)
-		if t.over != nil && 2*next.Size() <= t.world {
+		if t.over != nil && !t.done && 2*next.Size() <= t.world { // who makes no more steps may end anywhere
 			return t.awaitPlace(c)
 		}
 	}
