@@ -205,19 +205,21 @@ func layerNormGrad(in []Tensor, eps float64) []Tensor {
 }
 
 // normGradSlack is what rounding of g, and of what is taken from it, comes to where rows are nearly
-// constant: the difference may be 0, and is multiplied by up to 1/sqrt(eps). A GPU that joins a
-// product to a difference rounds one of the two alone.
+// constant: the difference may be 0, and is multiplied by up to 1/sqrt(eps); so may that from the
+// mean. A GPU that joins a product to a difference rounds one of the two alone.
 func normGradSlack(x Tensor, g []float64, eps float64) []float64 {
 	n, slack := x.Shape[len(x.Shape)-1], make([]float64, len(x.V))
 	for at := 0; at < len(x.V); at += n {
 		hat, rstd := normalize(x.V[at:at+n], eps)
-		whole, along := 0.0, 0.0
+		whole, along, most := 0.0, 0.0, 0.0
 		for k := range n {
+			most = max(most, math.Abs(x.V[at+k]))
 			whole += math.Abs(g[at+k]) / float64(n)
 			along += math.Abs(g[at+k]*hat[k]) / float64(n)
 		}
+		off := most * rstd // of what is normalised: its difference from the mean is rounded
 		for k := range n {
-			slack[at+k] = unitOf(x.Dtype) * rstd * (math.Abs(g[at+k]) + whole + math.Abs(hat[k])*along)
+			slack[at+k] = unitOf(x.Dtype) * rstd * (math.Abs(g[at+k]) + whole + math.Abs(hat[k])*along + off*(along+math.Abs(hat[k])*whole))
 		}
 	}
 	return slack
