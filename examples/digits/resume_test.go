@@ -96,7 +96,7 @@ func TestACheckpointOfAnotherRunIsRefusedWithWhatDiffers(t *testing.T) {
 	fails(2, "--dropout 1; expected", "--dropout", "1")
 	var errs bytes.Buffer
 	require.Equal(t, 2, run(t.Context(), []string{"--optimizer", "x"}, io.Discard, &errs))
-	require.Equal(t, "digits: --optimizer x; expected sgd or adam\n", errs.String(), "no word of the rate that it would have")
+	require.Equal(t, "digits: --optimizer x; expected sgd or adam\nsee digits --help\n", errs.String(), "no word of the rate that it would have")
 	fails(2, "--schedule x; expected constant or cosine", "--schedule", "x")
 	losses := runJSON(t, append(args, "--resume", "--steps", "4")...).Losses
 	require.Len(t, losses, 4)

@@ -46,7 +46,7 @@ func TestATrainingStepIsReplayedOnceItsMemoryHasSettled(t *testing.T) {
 		launches, replays int
 	}{
 		"small MLP": {newSmall(full.small), 1, 2}, // the update; forward and backward
-		"GPT":       {newGPT(layered), 13, 27},    // ten updates of up to 16 parameters, and the embedding; a function serves 12 layers
+		"GPT":       {newGPT(layered), 7, 27},     // four updates of up to 44 parameters, and the embedding; a function serves 12 layers
 	} {
 		d := &idle{Driver: ptx.New(ptx.Config{})}
 		dev, err := gpu.On(d, device.CUDA(0))
