@@ -242,6 +242,14 @@ func TestDynamicAndStaticWorldsDoNotMix(t *testing.T) {
 			require.ErrorIs(t, err, ErrWorldSize)
 			require.ErrorContains(t, err, "told of a world of 2, worker0 of a dynamic world")
 		}
+		cfg, _ := o.config(func(cfg *Config) { cfg.Dynamic, cfg.Rank, cfg.WorldSize = false, 0, 2 })
+		p, err := cfg.prepare()
+		require.NoError(t, err)
+		require.NoError(t, p.network())
+		p.succeeds = true // it is started again, and takes nobody's place for that of who was there before
+		w := newWorker(p, func() error { return nil })
+		require.ErrorIs(t, w.join(t.Context(), p), ErrWorldSize)
+		require.NoError(t, w.Close())
 	})
 	synctest.Test(t, func(t *testing.T) {
 		o := newOpen(t)

@@ -79,7 +79,7 @@ func execute(h run.Host, args []string, stdout, stderr io.Writer) int {
 // isProgram says whether a word is rather a program than a command.
 func isProgram(word string) bool {
 	info, err := os.Stat(word)
-	return strings.ContainsRune(word, filepath.Separator) || err == nil && info.Mode().IsRegular()
+	return !strings.HasPrefix(word, "-") && (strings.ContainsRune(word, filepath.Separator) || err == nil && info.Mode().IsRegular())
 }
 
 // root is the command line: all commands, which print to out.

@@ -251,6 +251,7 @@ func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 		want string
 	}{
 		{[]string{"weave"}, `unknown command "weave"`},
+		{[]string{"--bogus=/a/b"}, "weft: unknown flag: --bogus\n"},
 		{[]string{"bin/replicas", "--steps", "3"}, `unknown command "bin/replicas" for "weft"; to start its workers: weft run bin/replicas --steps 3`},
 		{[]string{"run"}, "expected the program that each worker runs"},
 		{[]string{"run", "--nproc-per-node", "0", self}, `expected a number from 1 up, auto, cpu or gpu; got "0"`},

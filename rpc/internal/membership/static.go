@@ -29,14 +29,9 @@ func (v voucher) Close() {
 // JoinStatic joins a world whose size is known. become is called when this worker has its place.
 // succeeds says that whoever had this place before has ended.
 func (ms *Members) JoinStatic(c context.Context, me roster.Member, succeeds bool, become func(roster.Member) error) error {
-	dynamic, err := ms.Registry.Store.Check(c, keyRanks)
-	if err == nil && succeeds {
-		err = ms.Registry.Succeed(c, &me)
-	}
-	if err != nil {
+	if dynamic, err := ms.Registry.Store.Check(c, keyRanks); err != nil {
 		return err
-	}
-	if dynamic {
+	} else if dynamic {
 		members, _, err := ms.Registry.scan(c)
 		if i := slices.IndexFunc(members, func(m *roster.Member) bool { return m.World == 0 }); i >= 0 {
 			err = fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(ms.Me.World), members[i].Name, worldText(0))
@@ -45,7 +40,13 @@ func (ms *Members) JoinStatic(c context.Context, me roster.Member, succeeds bool
 			return err
 		}
 	}
+	if succeeds {
+		if err := ms.Registry.Succeed(c, &me); err != nil {
+			return err
+		}
+	}
 	var v voucher
+	var err error
 	if me.Rank != 0 || !succeeds { // whoever succeeds rank 0 takes nobody's place
 		if v, err = ms.authenticate(c); err != nil {
 			return err

@@ -42,6 +42,9 @@ func judgeCache(getenv func(string) string) finding {
 	if off := getenv("CUDA_CACHE_DISABLE"); off != "" && off != "0" {
 		return finding{poor, "cuda cache", "CUDA_CACHE_DISABLE is set: each run compiles generated kernels anew"}
 	}
+	if !filepath.IsAbs(dir) {
+		return finding{poor, "cuda cache", "there is no HOME: each run compiles generated kernels anew; name a folder in CUDA_CACHE_PATH"}
+	}
 	at := dir
 	for _, err := os.Stat(at); err != nil && filepath.Dir(at) != at; _, err = os.Stat(at) {
 		at = filepath.Dir(at) // the driver makes what is missing

@@ -52,6 +52,7 @@ func TestTheLibraryOfProductsAndTheDriversCacheAreFindings(t *testing.T) {
 	bad := with(map[string]string{"CUDA_CACHE_PATH": file + "/cache"})
 	require.Equal(t, poor, bad.verdict)
 	require.Contains(t, bad.text, "cannot be written")
+	require.Contains(t, with(nil).text, "there is no HOME")
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, files, 1, "nothing is left")
