@@ -129,16 +129,18 @@ func (t *Team) catchUp(c context.Context, k *catching, m *mail) error {
 		if err != nil {
 			return err
 		}
-		rest(c, k.patience()*time.Since(began))
+		if k.steppedThere() { // what waits is made first, or it would never be there
+			rest(c, resting*time.Since(began))
+		}
 	}
 }
 
-// patience is how much longer than a step of those that are kept took this member waits before the
-// next one: the longer, the fewer there are.
-func (k *catching) patience() time.Duration {
+// steppedThere notes that a step is made, and says whether that was the last of those that are kept.
+func (k *catching) steppedThere() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return max(resting-time.Duration(len(k.queue)), 1)
+	k.busy = false
+	return len(k.queue) == 0
 }
 
 // rest has others of this host, and of the network, have their share.

@@ -1,6 +1,7 @@
 package resilient_test
 
 import (
+	"context"
 	crand "crypto/rand"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -312,4 +314,43 @@ func TestANewcomerGetsAStateWhoseListIsLargerThanAMessagesHeader(t *testing.T) {
 		require.NoError(t, err, "rank %d", rank)
 	}
 	require.Equal(t, own, got)
+}
+
+// TestANewcomerThatIsFasterThanTheTeamComesHoweverLittleThatIs has steps of a newcomer's own take a
+// second, and the team's one and a half or three.
+func TestANewcomerThatIsFasterThanTheTeamComesHoweverLittleThatIs(t *testing.T) {
+	const founders, steps = 2, 60
+	for _, pace := range []time.Duration{1500 * time.Millisecond, 3 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newCrowd(t, founders+1)
+			c, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+			defer cancel()
+			begun := make(chan struct{})
+			runs := w.train(func(rank int) run {
+				l := newLearner(1)
+				cfg, before := l.config(), func(uint64) error { time.Sleep(pace); return nil }
+				if rank < founders {
+					team, err := w.found(c, rank, founders, cfg)
+					if err != nil {
+						return run{err: err}
+					}
+					return train(c, team, l, steps, func(step uint64) error {
+						if rank == 0 && step == 3 {
+							close(begun)
+						}
+						return before(step)
+					})
+				}
+				<-begun
+				cfg.Made = func(resilient.Made) { time.Sleep(time.Second) }
+				team, err := resilient.Join(c, w.ws[rank], teamName, cfg)
+				if err != nil {
+					return run{err: err}
+				}
+				return train(c, team, l, steps, before)
+			})
+			requireUndisturbed(t, alone(t, steps), runs...)
+			require.Less(t, runs[founders].first, uint64(steps/2), "steps of %v", pace)
+		})
+	}
 }

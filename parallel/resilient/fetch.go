@@ -56,13 +56,13 @@ func (t *Team) fetch(c context.Context, k *catching, m *mail) error {
 					mu.Unlock()
 					began := time.Now()
 					err := k.get(c, m, name, l)
-					rest(c, resting*time.Since(began))
 					if err != nil { // another one has it
 						mu.Lock()
 						defer mu.Unlock()
 						todo, last = append(todo, l), fmt.Errorf("%s: %w", name, err)
 						return
 					}
+					rest(c, resting*time.Since(began))
 				}
 			})
 		}

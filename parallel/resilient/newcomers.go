@@ -53,10 +53,12 @@ func (t *Team) invite(c context.Context, names []string) {
 	next, err := t.g.With(limited, names...)
 	if err != nil {
 		t.mail.discard(names) // who is there calls again
-		for _, name := range names {
-			t.late[name] = time.Now()
+		if limited.Err() != nil && c.Err() == nil {
+			for _, name := range names {
+				t.late[name] = time.Now()
+			}
+			t.cfg.Logger.Warn("newcomers that have called do not come", "workers", names, "error", err)
 		}
-		t.cfg.Logger.Warn("newcomers that have called do not come", "workers", names, "error", err)
 		t.g.Abort(fmt.Errorf("the newcomers %v do not come: %w", names, err))
 		return
 	}

@@ -120,21 +120,29 @@ func (s *Shards) Load(c context.Context, k *checkpoint.Checkpoint, opt *optim.Lo
 	if err := s.outcome(c, err); err != nil {
 		return fmt.Errorf("shard: Load: %w", err)
 	}
-	undo, err := s.takeValues(values, opt, state)
+	was, err := s.takeValues(values, opt, state)
 	if err := s.outcome(c, err); err != nil {
-		return fmt.Errorf("shard: Load: %w", errors.Join(err, undo()))
+		return fmt.Errorf("shard: Load: %w", errors.Join(err, was.back()))
 	}
 	s.total = n.Rows
+	drop(was.values, was.state.Tensors) // or steps could not overwrite what nobody else holds
+	drop(values, state.Tensors)
 	return nil
 }
 
-// takeValues gives this rank's shards, and their optimizer, other values; undo gives them what they
-// had before.
-func (s *Shards) takeValues(values []*autodiff.Tensor, opt *optim.Local, state optim.State) (undo func() error, err error) {
+// former is what shards were, and the state of their optimizer.
+type former struct {
+	parts, values []*autodiff.Tensor
+	opt           *optim.Local // nil: there is nothing to put back
+	state         optim.State
+}
+
+// takeValues gives this rank's shards, and their optimizer, other values.
+func (s *Shards) takeValues(values []*autodiff.Tensor, opt *optim.Local, state optim.State) (was former, err error) {
 	var before optim.State
 	if opt != nil {
 		if before, err = opt.State(); err != nil {
-			return func() error { return nil }, err
+			return was, err
 		}
 	}
 	old := make([]*autodiff.Tensor, len(s.parts))
@@ -142,22 +150,31 @@ func (s *Shards) takeValues(values []*autodiff.Tensor, opt *optim.Local, state o
 		old[i] = p.Detach()
 	}
 	if err = autodiff.Assign(s.parts, values); err != nil {
-		return func() error { return nil }, err
+		return was, err
 	}
+	was = former{s.parts, old, opt, before}
 	if opt != nil {
 		err = opt.Load(state)
 	}
-	return func() error {
-		var errs []error
-		for i, p := range s.parts { // one by one, which needs the least memory
-			errs = append(errs, autodiff.Assign([]*autodiff.Tensor{p}, old[i:i+1]))
-			old[i] = nil
-		}
-		if opt != nil {
-			errs = append(errs, opt.Load(before))
-		}
-		return errors.Join(errs...)
-	}, err
+	return was, err
+}
+
+// back undoes takeValues.
+func (was former) back() error {
+	var errs []error
+	for i, old := range was.values { // one by one, which needs the least memory
+		errs = append(errs, autodiff.Assign(was.parts[i:i+1], []*autodiff.Tensor{old}))
+		was.values[i] = nil
+	}
+	if was.opt != nil {
+		errs = append(errs, was.opt.Load(was.state))
+	}
+	return errors.Join(errs...)
+}
+
+func drop(values []*autodiff.Tensor, state map[string]*autodiff.Tensor) {
+	autodiff.Release(values...)
+	autodiff.Release(slices.Collect(maps.Values(state))...)
 }
 
 // readParts reads this rank's shards.
