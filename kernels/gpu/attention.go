@@ -188,7 +188,7 @@ func (a *attention) choose(narrow bool) error {
 	if !a.units && narrow {
 		return fmt.Errorf("%w: attention over bfloat16 that lies so", kernels.ErrNoBackend)
 	}
-	if a.cfg.Precision == BF16 && a.dtype == device.Float32 && !a.units {
+	if a.cfg.Precision >= BF16 && a.dtype == device.Float32 && !a.units {
 		why := whyExtent
 		if !a.roundsInKernels() {
 			why = whyNoCores

@@ -95,7 +95,7 @@ func (b *backend) quantizedWith(p *products, e epilogue) (s cuda.ProductSpec, f 
 	}
 	f, why, err = b.quantizedProduct(s)
 	if why == "" && e.adds {
-		why = whyEpilogue
+		why = whySum
 	}
 	if why != "" && e.kind != cuda.None {
 		s.Epilogue = cuda.None

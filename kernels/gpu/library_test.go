@@ -112,6 +112,23 @@ func TestAProductIsAddedToASumByTheLibraryWhereNothingElseIsDone(t *testing.T) {
 	}
 }
 
+func TestASumOfAProductAndABiasIsNotTheLibrarysWhereItIsFolded(t *testing.T) {
+	l := ptxtest.NewLibrary(t, ptx.Config{})
+	d, r := on(t, l), rand.New(rand.NewPCG(5, 9))
+	for _, axis := range []int{0, 1} {
+		then := kernels.Map{
+			Shape: device.Shape{6, 7}, Steps: []kernels.Step{{Op: kernels.Binary{Fn: kernels.Add}, Args: [2]int{0, 1}}},
+			Outs: []kernels.Out{{Reg: 2, Fold: &kernels.Reduce{Axes: []int{axis}}}},
+		}
+		in := []kerneltest.Tensor{drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7), drawn(r, device.Float32, 7)}
+		if axis == 1 {
+			then.Shape, in[1], in[2] = device.Shape{6, 6}, drawn(r, device.Float32, 5, 6), drawn(r, device.Float32, 6)
+		}
+		kerneltest.Check(t, d, kernels.MatMulThen{Then: then}, in...)
+	}
+	require.Zero(t, l.Added)
+}
+
 func TestAProductThatTheLibraryLacksIsAKernels(t *testing.T) {
 	l := ptxtest.NewLibrary(t, ptx.Config{})
 	l.Lacks = func(s cuda.ProductSpec) bool { return s.Epilogue != cuda.None || s.M > 4 }

@@ -85,7 +85,7 @@ func (b *backend) byEpilogue(i kernels.MatMulThen, in []kernels.Type, views []*k
 	case done:
 		b.tallyQuantized(done, why, err)
 		return c, done, err
-	case why == whyEpilogue:
+	case why == whyEpilogue || why == whySum:
 		b.tally.add(workEpilogue, byKernels, why, err)
 		return nil, false, nil
 	case why == "" && err != nil:
@@ -128,7 +128,7 @@ func into(i kernels.MatMulThen, then, in []kernels.Type, views []*kernels.View, 
 
 // sumOf finds that a map adds what lies as the results do, such as those of the product before.
 func sumOf(m kernels.Map, in []kernels.Type, views []*kernels.View, out []kernels.Type) (e epilogue, ok bool) {
-	if len(in) != 3 || len(out) != 1 || !in[2].Equal(out[0]) || views != nil && views[2] != nil || len(m.Steps) != 1 || m.Outs[0].Reg != 2 {
+	if len(in) != 3 || len(out) != 1 || !in[2].Equal(out[0]) || views != nil && views[2] != nil || len(m.Steps) != 1 || m.Outs[0].Reg != 2 || m.Outs[0].Fold != nil {
 		return e, false
 	}
 	s := m.Steps[0]

@@ -5,6 +5,7 @@ package gpu
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -205,5 +206,42 @@ func TestEveryWaitForCopiesOfTilesIsNeeded(t *testing.T) {
 		}
 		wrong, err := run(t, &without{ptx.New(ptx.Config{}), wait, nth, module})
 		require.True(t, err != nil || right != wrong, "wait %d", nth)
+	}
+}
+
+// TestOnlyInfinityHidesAKey has one query see the lowest finite number for all keys: it attends to
+// all of them alike.
+func TestOnlyInfinityHidesAKey(t *testing.T) {
+	r := rand.New(rand.NewPCG(16, 9))
+	q, k, v := drawn(r, device.Float32, 1, 3, 1, 16), drawn(r, device.Float32, 1, 5, 1, 16), drawn(r, device.Float32, 1, 5, 1, 16)
+	mask := kerneltest.New(device.Float32, []int{1, 1, 3, 5}, make([]float64, 15)...)
+	for key := range 5 {
+		mask.V[5+key] = -math.MaxFloat32
+	}
+	mask.V[10], mask.V[11] = -math.MaxFloat32, math.Inf(-1)
+	of, made := kernels.Attention{Masked: true}, map[Precision][]kerneltest.Tensor{}
+	for _, p := range []Precision{Float32, BF16} {
+		d, err := Config{Precision: p}.On(ptx.New(ptx.Config{}), device.CUDA(0))
+		require.NoError(t, err)
+		got, err := lies{of: of}.run(t, d, []kerneltest.Tensor{q, k, v, mask})
+		require.NoError(t, err)
+		grads, err := lies{of: kerneltest.GradOf(of, false)}.run(t, d, []kerneltest.Tensor{q, k, v, got[0], got[1], q, mask})
+		require.NoError(t, err)
+		made[p] = append(got[:1:1], grads...)
+		require.NoError(t, d.Close())
+	}
+	for n, want := range made[Float32] {
+		var off, all float64
+		for k, v := range want.V {
+			off, all = off+(v-made[BF16][n].V[k])*(v-made[BF16][n].V[k]), all+v*v
+		}
+		require.Less(t, math.Sqrt(off/all), 0.03, "result %d", n)
+	}
+	for e := range 16 { // of the query that sees all keys alike
+		mean := 0.0
+		for key := range 5 {
+			mean += v.V[key*16+e] / 5
+		}
+		require.InDelta(t, mean, made[BF16][0].V[16+e], 0.02)
 	}
 }

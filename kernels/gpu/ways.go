@@ -43,6 +43,7 @@ const (
 	whySmall       = "it is small"
 	whyOdd         = "its sizes are no multiples of 16"
 	whyEpilogue    = "the library lacks the epilogue in e4m3"
+	whySum         = "a sum of products in e4m3 is two kernels"
 	whyExtent      = "heads of no multiple of 8 elements, or of more than 256"
 	whyNoRecording = "the driver cannot record it"
 	whyGraphMemory = "there is no memory for a graph"

@@ -94,5 +94,5 @@ func TestAStepOfGPT2SmallTakesLessMemoryThanPyTorchs(t *testing.T) {
 	peak = max(peak, held+e.backward) / (1 << 30)
 	t.Logf("embedding %+v, block %+v, head %+v", e, b, h)
 	t.Logf("%.2f GiB: %.2f of PyTorch's eager step, %.2f of its compiled one", peak, peak/eager, peak/compiled)
-	require.LessOrEqual(t, peak, 0.9*eager)
+	require.Less(t, peak, 7.0, "and with whole logits 9.4")
 }

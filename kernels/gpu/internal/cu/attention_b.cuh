@@ -55,13 +55,20 @@ template <class Op> float across(float v, Op op) {
 
 float larger(float a, float b) { return fmaxf(a, b); }
 
-// mask adds the mask to 16 rows of scores that are not scaled yet: so it is multiplied by the inverse.
+// unscaled is a number of the mask for scores that are not scaled yet: so it is multiplied by the inverse. Only -INFINITY hides: what is finite stays that
+// when it is multiplied back, and by Log2E.
+float unscaled(float x, float by) {
+	float most = -FLT_MAX / 4 * fminf(by, 1), y = x * by;
+	return y < most && x != -INFINITY ? most : y;
+}
+
+// mask adds the mask to 16 rows of scores.
 template <int N, class B> void mask(Scores<N>& s, const B& b, u32 row, u32 col, float by) {
 	Lane<1> me;
 #pragma unroll
 	for (int n = 0; n < N / 8; n++)
 #pragma unroll
-		for (int e = 0; e < 4; e++) s[n][e] += b.mask(row + me.group + e / 2 * 8, col + me.col(n, e)) * by;
+		for (int e = 0; e < 4; e++) s[n][e] += unscaled(b.mask(row + me.group + e / 2 * 8, col + me.col(n, e)), by);
 }
 
 template <int N, class B> void maskTurned(Scores<N>& s, const B& b, u32 key, u32 col, float by) {
@@ -69,7 +76,7 @@ template <int N, class B> void maskTurned(Scores<N>& s, const B& b, u32 key, u32
 #pragma unroll
 	for (int n = 0; n < N / 8; n++)
 #pragma unroll
-		for (int e = 0; e < 4; e++) s[n][e] += b.mask(col + me.col(n, e), key + me.group + e / 2 * 8) * by;
+		for (int e = 0; e < 4; e++) s[n][e] += unscaled(b.mask(col + me.col(n, e), key + me.group + e / 2 * 8), by);
 }
 
 // drop drops weights of 16 rows, or their gradients. Of a tile, two neighbours have half of one block of words of each row: each makes one.

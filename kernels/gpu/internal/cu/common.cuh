@@ -34,6 +34,7 @@ template <class T, int V> constexpr int Batch = V > 1 ? 1 : sizeof(T) <= 4 ? 4 :
 
 constexpr u32 AllLanes = 0xffffffff;
 #define INFINITY __int_as_float(0x7f800000)
+#define FLT_MAX __int_as_float(0x7f7fffff)
 #define NAN __int_as_float(0x7fc00000)
 
 // Pack is what one access moves: V elements.
