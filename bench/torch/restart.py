@@ -137,7 +137,7 @@ def main():
         # Without the last one torch 2.15's gloo finds addresses of the round before in the store, and most restarts fail several times.
         environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
         with open(os.path.join(folder, "job"), "w") as said:
-            job = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
+            job = subprocess.Popen(command, env=environment, stdout=said, stderr=said, start_new_session=True)
         log, all_, killed = Log(job, os.path.join(folder, "steps"), a.limit), [], {}
         try:
             for k in range(a.kills):
@@ -153,7 +153,8 @@ def main():
             try:
                 job.wait(a.limit)
             except subprocess.TimeoutExpired:
-                job.kill()
+                os.killpg(job.pid, signal.SIGKILL)  # its workers, too, which write into the folder
+                job.wait()
     for what, values in zip(("usual_longest_seconds_between_steps", "longest_seconds_without_a_new_step", "steps_made_again"), zip(*all_)):
         print(f"{name}/losses={len(all_)}/{what} {statistics.median(values):.3g} ({min(values):.3g}–{max(values):.3g})")
 
