@@ -135,7 +135,7 @@ func (t *Team) catchUp(c context.Context, k *catching, m *mail) error {
 	}
 }
 
-// steppedThere notes that a step is made, and says whether that was the last of those that are kept.
+// steppedThere notes that a step is made, and says whether it was the last of those that are kept.
 func (k *catching) steppedThere() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
