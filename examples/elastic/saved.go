@@ -26,6 +26,7 @@ type mark struct{ Step, World int }
 // notes are what a checkpoint holds beside tensors.
 type notes struct {
 	Seed    uint64 // which rows are for the test
+	Batch   int    // rows of a step
 	Optim   optim.Meta
 	History history
 }
@@ -39,7 +40,7 @@ func (t *trainer) save(c context.Context) error {
 	if err != nil {
 		return err
 	}
-	note, err := json.Marshal(notes{t.seed, state.Meta, t.history})
+	note, err := json.Marshal(notes{t.seed, t.batch, state.Meta, t.history})
 	if err != nil {
 		return err
 	}
@@ -108,6 +109,9 @@ func (t *trainer) restore(step int64) error {
 	}
 	if n.Seed != t.seed {
 		return fmt.Errorf("the checkpoint of step %d is of --seed %d, and this is --seed %d: rows that it has learnt would test it; %w", step, n.Seed, t.seed, errOther)
+	}
+	if n.Batch != t.batch {
+		return fmt.Errorf("the checkpoint of step %d is of --batch %d, and this is --batch %d: its steps are other rows; %w", step, n.Batch, t.batch, errOther)
 	}
 	if err := nn.Load(t.model, values); err != nil {
 		return fmt.Errorf("the checkpoint of step %d is of another --hidden: %w; %w", step, err, errOther)

@@ -65,6 +65,8 @@ func TestTrainingGoesOnBitForBitFromWhatWasSaved(t *testing.T) {
 	mixed.seed = 2
 	require.ErrorContains(t, mixed.resume(), "the checkpoint of step 3 is of --seed 1, and this is --seed 2: rows that it has learnt would test it; "+
 		"name another folder (--checkpoints), or give the same")
+	mixed.seed, mixed.batch = 1, 16
+	require.ErrorContains(t, mixed.resume(), "the checkpoint of step 3 is of --batch 8, and this is --batch 16: its steps are other rows; name another folder")
 	require.Empty(t, mixed.Losses)
 }
 

@@ -90,7 +90,7 @@ func parse(args []string, stdout io.Writer) (s settings, t *task, err error) {
 	f.Float64Var(&s.lr, "lr", 0.1, "learning rate of the inner SGD with momentum 0.9")
 	f.IntVar(&s.outer.Every, "every", 50, "inner steps between two exchanges of a parameter")
 	f.IntVar(&s.outer.Fragments, "fragments", 1, "parts of the parameters that are exchanged one after another")
-	f.IntVar(&s.outer.Delay, "delay", 45, "inner steps that go on while an exchange is under way")
+	f.IntVar(&s.outer.Delay, "delay", -1, "inner steps that go on while an exchange is under way; -1: 45, or as many as --every allows")
 	f.Float64Var(&s.outer.Mix, "mix", 0.5, "share of a worker's own values when a result is applied")
 	f.Float64Var(&s.outer.LR, "outer-lr", 0.7, "outer learning rate")
 	f.Float64Var(&s.outer.Momentum, "outer-momentum", 0.5, "Nesterov's; 0.9 for hundreds of exchanges")
@@ -111,6 +111,12 @@ func parse(args []string, stdout io.Writer) (s settings, t *task, err error) {
 		if v < 1 || v > 1<<20 {
 			bad("--%s %d; expected 1 to %d", name, v, 1<<20)
 		}
+	}
+	most := s.outer.Every/max(s.outer.Fragments, 1) - 1
+	if s.outer.Delay == -1 {
+		s.outer.Delay = max(min(45, most), 0)
+	} else if s.outer.Delay < 0 || s.outer.Delay > most {
+		bad("--delay %d; expected 0 to %d, less than --every / --fragments", s.outer.Delay, most)
 	}
 	if s.batch > 0 && s.batch < s.workers {
 		bad("--batch %d; expected a row for each of --workers (%d) or more", s.batch, s.workers)

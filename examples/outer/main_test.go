@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,9 +70,16 @@ func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {
 		require.Contains(t, errs.String(), what)
 	}
 	errs.Reset()
-	late := []string{"--data", "digits", "--workers", "2", "--links", "0s", "--every", "4", "--delay", "4", "--plot", ""}
+	require.Equal(t, 2, run(t.Context(), []string{"--every", "8", "--fragments", "2", "--delay", "4"}, &out, &errs))
+	require.Contains(t, errs.String(), "--delay 4; expected 0 to 3, less than --every / --fragments")
+	for args, want := range map[string]int{"": 45, "--every 10": 9, "--every 1": 0, "--every 8 --delay 2": 2} {
+		s, _, err := parse(append(strings.Fields(args), "--data", "digits"), &out)
+		require.NoError(t, err)
+		require.Equal(t, want, s.outer.Delay, args)
+	}
+	late := []string{"--data", "digits", "--workers", "2", "--links", "0s", "--mix", "2", "--plot", ""}
 	require.Equal(t, 1, run(t.Context(), late, &out, &errs))
-	require.Contains(t, errs.String(), "Delay is 4; expected 0 to 3")
+	require.Contains(t, errs.String(), "Mix is 2; expected")
 	_, err := letters("too short")
 	require.ErrorContains(t, err, "a text of 9 bytes is too short")
 }
