@@ -48,8 +48,13 @@ func (l *SelfAttention) Masked(x, mask *autodiff.Tensor) *autodiff.Tensor {
 	}
 	s := x.Shape()
 	keys := sharedBy(l.Heads, l.Keys)
-	if len(s) != 3 || l.Heads <= 0 || keys <= 0 || s[2]%l.Heads != 0 || l.Heads%keys != 0 {
-		return autodiff.Failed(fmt.Errorf("%w: %d heads of queries and %d of keys of %v; expected (b, t, width)", autodiff.ErrFunction, l.Heads, keys, s))
+	switch {
+	case len(s) != 3:
+		return autodiff.Failed(fmt.Errorf("%w: self-attention of %v; expected (b, t, width)", autodiff.ErrFunction, s))
+	case l.Heads <= 0 || s[2]%l.Heads != 0:
+		return autodiff.Failed(fmt.Errorf("%w: %d heads; expected a number that divides the width %d", autodiff.ErrFunction, l.Heads, s[2]))
+	case keys <= 0 || l.Heads%keys != 0:
+		return autodiff.Failed(fmt.Errorf("%w: %d heads of keys; expected a number that divides the %d heads of queries", autodiff.ErrFunction, keys, l.Heads))
 	}
 	i, more := kernels.Attention{Causal: l.Causal, Masked: mask != nil}, []*autodiff.Tensor(nil)
 	if mask != nil {
