@@ -337,10 +337,8 @@ func (g *Registry) Succeed(c context.Context, me *roster.Member) error {
 		have, err := g.raw(c, key)
 		switch {
 		case err != nil || have == "" || strings.HasPrefix(have, LostMark):
-		case have == Going: // it died while it took it back; of a name another one may do that
-			if key == RankKey(me.Rank) {
-				_, err = g.Store.Delete(c, key)
-			}
+		case have == Going: // it died while it took it back
+			_, err = g.Store.Delete(c, key)
 		case key == RankKey(me.Rank) || strings.HasPrefix(have, fmt.Sprintf("%d/", me.Rank)): // as nameClaim has it
 			_, err = g.Store.CompareSet(c, key, []byte(have), []byte(LostMark+have))
 		}
