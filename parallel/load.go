@@ -8,8 +8,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/internal/names"
 	"github.com/weft-project/weft/parallel/internal/host"
+	"github.com/weft-project/weft/parallel/internal/losses"
 )
 
 // load is a bucket in one step. What a rank brings is given back as soon as its sum is there.
@@ -79,7 +79,7 @@ func (l *load) keep(k int, grad *autodiff.Tensor) (err error) {
 func (l *load) exchange(c context.Context, g *collective.Group) {
 	var err error
 	if l.err == nil {
-		l.err = l.of(l.prepare())
+		l.err = losses.Of(l.names, l.prepare())
 	}
 	switch {
 	case l.sparse:
@@ -96,20 +96,8 @@ func (l *load) exchange(c context.Context, g *collective.Group) {
 	default:
 		l.out, err = g.AllReduced(c, collective.Sum, l.dtype, l.in)
 	}
-	l.err = cmp.Or(l.err, l.of(err))
+	l.err = cmp.Or(l.err, losses.Of(l.names, err))
 	l.giveIn()
-}
-
-// of says of which gradients an error is.
-func (l *load) of(err error) error {
-	if err == nil {
-		return nil
-	}
-	what := "the last bucket"
-	if len(l.names) > 0 {
-		what = "gradients of " + names.List(l.names)
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }
 
 // fewer has the sums made in memory of this rank's own.

@@ -3,12 +3,11 @@ package resilient
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/internal/names"
 	"github.com/weft-project/weft/parallel/internal/host"
+	"github.com/weft-project/weft/parallel/internal/losses"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 )
 
@@ -96,10 +95,7 @@ func (t *Team) of(b int, err error) error {
 	for _, i := range t.layout[b].Params {
 		list = append(list, t.names[i])
 	}
-	if list == nil {
-		return fmt.Errorf("what all say of the step: %w", err)
-	}
-	return fmt.Errorf("gradients of %s: %w", names.List(list), err)
+	return losses.Of(list, err)
 }
 
 func (t *Team) reduce(c context.Context, d device.Dtype, in *device.Buffer) (*device.Buffer, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/internal/names"
 )
 
 // ErrRows says that a number of rows cannot be, or that no rank has rows.
@@ -20,6 +21,18 @@ func Countable(before, rows, ranks int) error {
 		return fmt.Errorf("%w: %d", ErrRows, rows)
 	}
 	return nil
+}
+
+// Of says of which parameters' gradients an error is. Without names it is of what all say of the
+// step. It gives nil for nil.
+func Of(parameters []string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case len(parameters) == 0:
+		return fmt.Errorf("what all say of the step: %w", err)
+	}
+	return fmt.Errorf("gradients of %s: %w", names.List(parameters), err)
 }
 
 // Scalar says why a tensor is no loss.
