@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -178,7 +179,10 @@ func TestAKilledTrainerLeavesNoPassOnTheServerAndTheOthersGoOn(t *testing.T) {
 	require.Contains(t, tr.out.String(), "trainer2 is lost")
 	require.NoError(t, tr.w.Settle(t.Context()))
 	require.Empty(t, tr.w.Passes())
-	require.Eventually(t, func() bool { return tr.w.Owned() == 0 }, lease, time.Millisecond, "tables and optimizers that the trainers referred to")
+	require.Eventually(t, func() bool {
+		runtime.GC() // the server leaves its own shares in the tables to the collector
+		return tr.w.Owned() == 0
+	}, lease, time.Millisecond, "tables and optimizers that the trainers referred to")
 	require.NoError(t, tr.v.finish(end.lost, time.Second, io.Discard))
 }
 
