@@ -299,13 +299,7 @@ func (f *Func) served(in []*Tensor) (c *compile.Function, back *program.Program,
 	if !c.Grads {
 		return c, nil, nil
 	}
-	all := uint64(0)
-	for k, tracked := range c.Tracked {
-		if tracked {
-			all |= 1 << k
-		}
-	}
-	p, err := c.Backward(all)
+	p, err := c.Backward(c.All())
 	if err != nil {
 		return nil, nil, opError(f.name, err)
 	}

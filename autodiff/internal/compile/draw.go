@@ -61,7 +61,7 @@ func (s Spec) draw() (c *Function, u *program.Unit, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c = &Function{Name: s.Name, graph: g, backend: b, Home: HomeOf(s.Device)}
+	c = &Function{Name: s.Name, graph: g, spec: s, backend: b, Home: HomeOf(s.Device)}
 	if c.Home.Pads {
 		g.PadRows()
 	}
