@@ -215,8 +215,8 @@ func (m *memory) full(n int) error {
 }
 
 // Room is how many bytes of an accelerator's memory can be had, if it need not be in one piece:
-// what is free, and what was released and is kept; −1 where that is not known, as of the host's. size is
-// how many of them a buffer of n takes.
+// what is free, and what was released and is kept; −1 where that is not known, as of the host's.
+// size is how many of them a buffer of n takes.
 func Room(d Device) (free int64, size func(n int) int) {
 	switch d := d.(type) {
 	case *Accelerator:

@@ -62,8 +62,8 @@ func (s Spec) draw() (c *Function, u *program.Unit, err error) {
 		return nil, nil, err
 	}
 	c = &Function{Name: s.Name, graph: g, spec: s, backend: b, Home: HomeOf(s.Device)}
-	if c.Home.Pads {
-		g.PadRows()
+	if c.Home.Pads != nil {
+		g.PadRows(c.Home.Pads.PadsTo)
 	}
 	for _, x := range s.In {
 		c.in = append(c.in, g.Input(x.Type))
