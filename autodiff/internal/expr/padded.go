@@ -10,10 +10,11 @@ import (
 )
 
 // A GPU's units for products read rows that begin at multiples of 16 bytes, which are 8 elements of
-// bfloat16 or 16 of e4m3, several times as fast as others. So where the graph's programs run on one, products of rows of an odd length (the
-// 50,257 tokens of GPT-2 first) become products of rows that are a little longer, with zeros, and
-// what is looked at of them is a slice. What reads the slice element by element, or as logits,
-// reads it where it lies. Gradients follow from that: their products are of longer rows, too.
+// bfloat16 or 16 of e4m3, several times as fast as others. So where the graph's programs run on
+// one, products of rows of an odd length (the 50,257 tokens of GPT-2 first) become products of rows
+// that are a little longer, with zeros, and what is looked at of them is a slice. What reads the
+// slice element by element, or as logits, reads it where it lies. Gradients follow from that: their
+// products are of longer rows, too.
 
 const (
 	mostPad   = 16  // rows are made longer by less
