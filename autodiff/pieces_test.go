@@ -253,6 +253,17 @@ func TestAnEvaluationOfALossInPiecesMakesTheLossAlone(t *testing.T) {
 	require.ErrorContains(t, Define("two", func(g *Graph, x node) (node, node) { return x, x }).Evaluate(New([]float32{1})).Err(), "use CallAll")
 }
 
+func TestATrainingThatEvaluatesNowAndThenCompilesOnceForEach(t *testing.T) {
+	drawn := 0
+	f := Define("square", func(g *Graph, x node) node { drawn++; return g.Sum(g.Mul(x, x)) })
+	x := New([]float32{1, 2, 3}).RequireGrad()
+	for range 3 {
+		require.True(t, f.Call(x).RequiresGrad())
+		require.False(t, f.Evaluate(x).RequiresGrad())
+	}
+	require.Equal(t, 2, drawn)
+}
+
 // What many pieces add up to is not rounded on the way, though all that is added is.
 func TestInBFloat16TheGradientsOfAWeightAreAddedUpInFloat32(t *testing.T) {
 	c := lossCase{rows: 64, classes: 12}
