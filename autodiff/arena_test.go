@@ -193,7 +193,7 @@ func TestEveryAllocationMayFailAndNothingLeaks(t *testing.T) {
 
 // stepOn is a function of many ops, forward and backward, whose every allocation is dev's.
 func stepOn(dev device.Device, x, w *Tensor) error {
-	c, err := network.programs(dev, []*Tensor{x, w})
+	c, err := network.programs(dev, []*Tensor{x, w}, true)
 	if err != nil {
 		return err
 	}

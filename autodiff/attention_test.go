@@ -1,6 +1,7 @@
 package autodiff
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -137,4 +138,52 @@ func TestAttentionRefusesHeadsThatDoNotMatchAndCausalRowsThatSeeNothing(t *testi
 	q := NormalFrom(rng(1), 1, 1, 3, 2, 4)
 	require.ErrorContains(t, f.Call(q, NormalFrom(rng(1), 1, 1, 3, 3, 4)).Err(), "expected q (b, t, heads, d)")
 	require.ErrorContains(t, f.Call(q, NormalFrom(rng(1), 1, 1, 2, 2, 4)).Err(), "the first would see none")
+}
+
+func TestAttentionSaysAllThatIsWrongWithWhatItIsGiven(t *testing.T) {
+	f := func(shape ...int) *Tensor { return Zeros(device.Float32, shape...) }
+	q, k, key := f(2, 3, 4, 8), f(2, 5, 2, 8), RandomKey(1, 2)
+	mask := f(2, 1, 3, 5)
+	both := kernels.Attention{Masked: true, Drop: 0.5}
+	for name, c := range map[string]struct {
+		of   kernels.Attention
+		in   []*Tensor
+		want []string
+	}{
+		"no key":                 {kernels.Attention{Drop: 0.5}, []*Tensor{q, k, k}, []string{"expected 4 operands, got 3: q, k, v, and a random key for what is dropped"}},
+		"no mask":                {kernels.Attention{Masked: true}, []*Tensor{q, k, k}, []string{"expected 4 operands, got 3: q, k, v, a mask"}},
+		"neither":                {both, []*Tensor{q, k, k}, []string{"expected 5 operands, got 3: q, k, v, a mask, and a random key"}},
+		"a key that nobody uses": {kernels.Attention{}, []*Tensor{q, k, k, key}, []string{"expected 3 operands, got 4: q, k, v"}},
+		"a nil key":              {kernels.Attention{Drop: 0.5}, []*Tensor{q, k, k, nil}, []string{"operand 3 is a nil tensor"}},
+		"the key first":          {both, []*Tensor{q, k, k, key, mask}, []string{"the mask comes before the key"}},
+		"a key of floats":        {kernels.Attention{Drop: 0.5}, []*Tensor{q, k, k, f(2)}, []string{"the key must be int64(2), a seed and a counter, got float32(2)"}},
+		"a long key":             {both, []*Tensor{q, k, k, mask, Zeros(device.Int64, 3)}, []string{"the key must be int64(2), a seed and a counter, got int64(3)"}},
+		"a mask of ids":          {kernels.Attention{Masked: true}, []*Tensor{q, k, k, Zeros(device.Int64, 2, 1, 3, 5)}, []string{"operand 3: expected float32 or float64, got int64"}},
+		"a mask of doubles":      {kernels.Attention{Masked: true}, []*Tensor{q, k, k, Zeros(device.Float64, 2, 1, 3, 5)}, []string{"operand 3: the dtypes differ, float64 and float32 of q; cast one of them"}},
+		"a mask of rows":         {kernels.Attention{Masked: true}, []*Tensor{q, k, k, f(3, 5)}, []string{"expected a mask (b, heads, t, s), any of which may be 1: (2, 4, 3, 5), got (3, 5)"}},
+		"a mask of heads of k":   {kernels.Attention{Masked: true}, []*Tensor{q, k, k, f(2, 2, 3, 5)}, []string{"(2, 4, 3, 5), got (2, 2, 3, 5)"}},
+		"a rate below 0":         {kernels.Attention{Drop: -0.1}, []*Tensor{q, k, k, key}, []string{"a probability of -0.1, expected one from 0 to 1"}},
+		"a rate above 1":         {kernels.Attention{Drop: 1.5}, []*Tensor{q, k, k, key}, []string{"a probability of 1.5, expected one from 0 to 1"}},
+		"no rate":                {kernels.Attention{Drop: math.NaN()}, []*Tensor{q, k, k, key}, []string{"a probability of NaN, expected one from 0 to 1"}},
+		"heads that none divide": {kernels.Attention{}, []*Tensor{q, f(2, 5, 3, 8), f(2, 5, 3, 8)}, []string{"or as many heads as divide those of q"}},
+		"much": {kernels.Attention{Causal: true, Masked: true, Drop: 2}, []*Tensor{f(2, 7, 4, 8), k, k, f(2, 7), f(3)}, []string{
+			"a probability of 2, expected one from 0 to 1; ", "the key must be int64(2), a seed and a counter, got float32(3); ",
+			"of 7 causal rows the first would see none of 5; ", "expected a mask (b, heads, t, s), any of which may be 1: (2, 4, 7, 5), got (2, 7)",
+		}},
+		"more": {both, []*Tensor{q, f(2, 5), k, key}, []string{"expected 5 operands, got 4", "; operand 3: expected float32 or float64, got int64", "; expected q (b, t, heads, d)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			line := lineHere(1)
+			err := AttentionBy(c.of, c.in[0], c.in[1], c.in[2], c.in[3:]...).Err()
+			for _, want := range c.want {
+				require.ErrorContains(t, err, want)
+			}
+			require.ErrorContains(t, err, line)
+			if !errors.Is(err, ErrNil) {
+				require.ErrorIs(t, err, kernels.ErrOperands)
+				require.Equal(t, len(c.want)-1, strings.Count(strings.ReplaceAll(err.Error(), "; cast", ""), "; "), "%v", err)
+			}
+		})
+	}
+	require.NoError(t, AttentionBy(both, q, k, k, mask, key).Err())
 }

@@ -88,6 +88,7 @@ func call(c *compile.Function, dev device.Device, owner *Arena, in, outs []*Tens
 		err = runForward(c, dev, in, bufs, results)
 	}
 	if err != nil {
+		withBatch(c, dev, err)
 		return err
 	}
 	if p.n != nil {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/autodiff/internal/expr"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/callsite"
 	"github.com/weft-project/weft/kernels"
 )
@@ -66,6 +68,20 @@ func opError(op string, err error) error {
 		return err
 	}
 	return &Error{Op: op, At: callsite.Outside().String(), Err: err}
+}
+
+// withBatch adds to an error of a call, or of its backward, which batch would have fitted, where
+// memory ran out. What the run had taken is free again.
+func withBatch(c *compile.Function, dev device.Device, err error) {
+	var e *device.MemoryError
+	if !errors.As(err, &e) || e.Batch != nil {
+		return
+	}
+	if free, size := device.Room(dev); free >= 0 {
+		if fits, had, known := c.Fits(free, size); known {
+			e.Batch = &device.Batch{Had: had, Fits: fits, Backward: c.Grads}
+		}
+	}
 }
 
 // NodeError says in which recorded function a backward failed.

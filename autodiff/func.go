@@ -84,9 +84,15 @@ func Define(name string, body any) *Func {
 func (f *Func) Name() string { return f.name }
 
 // Call calls a function with one result.
-func (f *Func) Call(in ...*Tensor) *Tensor {
+func (f *Func) Call(in ...*Tensor) *Tensor { return f.one(in, true) }
+
+// Evaluate is Call where no gradient is wanted, whatever the inputs require: as of inputs that were
+// detached. Nothing is saved, or computed for a backward.
+func (f *Func) Evaluate(in ...*Tensor) *Tensor { return f.one(in, false) }
+
+func (f *Func) one(in []*Tensor, grads bool) *Tensor {
 	var out [1]*Tensor
-	in, p, err := f.find(in)
+	in, p, err := f.find(in, grads)
 	switch {
 	case err != nil:
 	case p.fn.NumResults() != 1:
@@ -102,8 +108,13 @@ func (f *Func) Call(in ...*Tensor) *Tensor {
 
 // CallAll calls the function. The results are as many as the body's; when something is wrong, a
 // single one that carries the error.
-func (f *Func) CallAll(in ...*Tensor) []*Tensor {
-	in, p, err := f.find(in)
+func (f *Func) CallAll(in ...*Tensor) []*Tensor { return f.all(in, true) }
+
+// EvaluateAll is CallAll as [Func.Evaluate] is Call.
+func (f *Func) EvaluateAll(in ...*Tensor) []*Tensor { return f.all(in, false) }
+
+func (f *Func) all(in []*Tensor, grads bool) []*Tensor {
+	in, p, err := f.find(in, grads)
 	if err == nil {
 		outs := make([]*Tensor, p.fn.NumResults())
 		if err = call(p.fn, p.dev, p.owner, in, outs); err == nil {
@@ -120,8 +131,9 @@ type prepared struct {
 	owner *Arena
 }
 
-// find checks the inputs, adds what the function holds, and finds the programs.
-func (f *Func) find(in []*Tensor) ([]*Tensor, prepared, error) {
+// find checks the inputs, adds what the function holds, and finds the programs, with gradients if
+// these are wanted.
+func (f *Func) find(in []*Tensor, grads bool) ([]*Tensor, prepared, error) {
 	in, err := f.checked(in)
 	if err != nil {
 		return in, prepared{}, err
@@ -130,7 +142,7 @@ func (f *Func) find(in []*Tensor) ([]*Tensor, prepared, error) {
 	if err != nil {
 		return in, prepared{}, err
 	}
-	fn, err := f.programs(dev, in)
+	fn, err := f.programs(dev, in, grads)
 	return in, prepared{fn, dev, owner}, err
 }
 
@@ -170,16 +182,16 @@ func common(in []*Tensor) (dev device.Device, owner *Arena, err error) {
 }
 
 // programs finds or compiles the programs for these inputs.
-func (f *Func) programs(dev device.Device, in []*Tensor) (*compile.Function, error) {
+func (f *Func) programs(dev device.Device, in []*Tensor, grads bool) (*compile.Function, error) {
 	at := compile.HomeOf(dev)
-	if c := f.last.Load(); c != nil && serves(c, at, in) {
+	if c := f.last.Load(); c != nil && serves(c, at, in, grads) {
 		return c, nil
 	}
-	h := signature(at, in)
-	if c, ok := f.kept.Recent(h); ok && serves(c, at, in) {
+	h := signature(at, in, grads)
+	if c, ok := f.kept.Recent(h); ok && serves(c, at, in, grads) {
 		return c, nil
 	}
-	c, first, err := f.findOrCompile(h, at, dev, in)
+	c, first, err := f.findOrCompile(h, at, dev, in, grads)
 	if first { // outside of the lock: the logger is the user's
 		slog.Warn("autodiff: a function is compiled for ever new shapes, which is slow; pad its inputs, or make what changes an input",
 			"function", f.name, "programs kept", maxCompiled, "called at", callsite.Outside().String())
@@ -188,7 +200,7 @@ func (f *Func) programs(dev device.Device, in []*Tensor) (*compile.Function, err
 }
 
 // findOrCompile is programs with a lock. It says whether a program had to go for the first time.
-func (f *Func) findOrCompile(h uint64, at compile.Home, dev device.Device, in []*Tensor) (c *compile.Function, first bool, err error) {
+func (f *Func) findOrCompile(h uint64, at compile.Home, dev device.Device, in []*Tensor, grads bool) (c *compile.Function, first bool, err error) {
 	if !f.mu.TryLock() {
 		if expr.InsideBody() {
 			return nil, false, expr.ErrInBody
@@ -196,11 +208,11 @@ func (f *Func) findOrCompile(h uint64, at compile.Home, dev device.Device, in []
 		f.mu.Lock()
 	}
 	defer f.mu.Unlock()
-	if c, ok := f.kept.Find(h); ok && serves(c, at, in) {
+	if c, ok := f.kept.Find(h); ok && serves(c, at, in, grads) {
 		f.last.Store(c)
 		return c, false, nil
 	}
-	if c, err = f.compile(dev, in); err != nil {
+	if c, err = f.compile(dev, in, grads); err != nil {
 		return nil, false, err
 	}
 	f.last.Store(c)
@@ -210,14 +222,14 @@ func (f *Func) findOrCompile(h uint64, at compile.Home, dev device.Device, in []
 }
 
 // signature hashes all that programs are made for.
-func signature(at compile.Home, in []*Tensor) uint64 {
+func signature(at compile.Home, in []*Tensor, grads bool) uint64 {
 	h := uint64(at.Kind)
 	if at.Only != nil {
 		h = cache.Mix(h, uint64(at.Only.ID().Index))
 	}
 	for _, t := range in {
 		flag := uint64(0)
-		if t.requiresGrad {
+		if grads && t.requiresGrad {
 			flag = 1 << 8
 		}
 		if at.Narrows && t.isParameter() {
@@ -232,12 +244,12 @@ func signature(at compile.Home, in []*Tensor) uint64 {
 }
 
 // serves says that the programs are for these inputs.
-func serves(c *compile.Function, at compile.Home, in []*Tensor) bool {
+func serves(c *compile.Function, at compile.Home, in []*Tensor, grads bool) bool {
 	if c.Home != at || len(c.Given) != len(in) {
 		return false
 	}
 	for i, t := range in {
-		if c.Need[i] != t.requiresGrad || !c.Given[i].Equal(*t.typ) || at.Narrows && c.Params[i] != t.isParameter() {
+		if c.Need[i] != (grads && t.requiresGrad) || !c.Given[i].Equal(*t.typ) || at.Narrows && c.Params[i] != t.isParameter() {
 			return false
 		}
 	}
@@ -245,11 +257,11 @@ func serves(c *compile.Function, at compile.Home, in []*Tensor) bool {
 }
 
 // compile makes the programs for these inputs.
-func (f *Func) compile(dev device.Device, in []*Tensor) (*compile.Function, error) {
+func (f *Func) compile(dev device.Device, in []*Tensor, grads bool) (*compile.Function, error) {
 	s := compile.Spec{Name: f.name, OneOp: f.arity < 0, Device: dev, Wrap: opError, Pieces: f.pieces, In: make([]compile.Input, len(in)),
 		Body: func(g *expr.Graph, in []*gorgonia.Node) []*gorgonia.Node { return f.build(&Graph{g}, in) }}
 	for i, t := range in {
-		s.In[i] = compile.Input{Type: *t.typ, Need: t.requiresGrad, Param: t.isParameter()}
+		s.In[i] = compile.Input{Type: *t.typ, Need: grads && t.requiresGrad, Param: t.isParameter()}
 	}
 	return compile.New(s)
 }
@@ -291,7 +303,7 @@ func (f *Func) served(in []*Tensor) (c *compile.Function, back *program.Program,
 	}
 	dev, _, err := common(in)
 	if err == nil {
-		c, err = f.programs(dev, in)
+		c, err = f.programs(dev, in, true)
 	}
 	if err != nil {
 		return nil, nil, opError(f.name, err)
@@ -299,13 +311,7 @@ func (f *Func) served(in []*Tensor) (c *compile.Function, back *program.Program,
 	if !c.Grads {
 		return c, nil, nil
 	}
-	all := uint64(0)
-	for k, tracked := range c.Tracked {
-		if tracked {
-			all |= 1 << k
-		}
-	}
-	p, err := c.Backward(all)
+	p, err := c.Backward(c.All())
 	if err != nil {
 		return nil, nil, opError(f.name, err)
 	}

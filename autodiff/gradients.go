@@ -231,7 +231,7 @@ func addition(t *Tensor) (*compile.Function, error) {
 	if t.requiresGrad {
 		t = &Tensor{typ: t.typ, dev: t.dev}
 	}
-	return binaries[kernels.Add].programs(t.dev, []*Tensor{t, t})
+	return binaries[kernels.Add].programs(t.dev, []*Tensor{t, t}, true)
 }
 
 // addInPlace adds g to a transient that nobody else sees, where that can be done without another

@@ -1,6 +1,7 @@
 package autodiff
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -63,6 +64,138 @@ func TestWhereMemoryRunsOutTheErrorSaysWhoHoldsItByLines(t *testing.T) {
 		require.GreaterOrEqual(t, s.PeakBytes, int64(len(kept)<<18))
 		require.LessOrEqual(t, s.PeakBytes, int64(memory+1<<18), "a simulated device does not count nobody's")
 	})
+}
+
+// fitted is a function that runs out of memory for a large batch, which x holds.
+type fitted struct {
+	name  string
+	grads bool
+	body  func(g *Graph, x, w node) node
+}
+
+// run calls the function with n of the rows of a batch, and goes back, on a device of so many
+// bytes. As much is taken as the rows of all would take.
+func (f fitted) run(t *testing.T, k gputest.Kind, memory, n, all int) error {
+	const row = 32
+	dev := k.Make(t, 0, memory)
+	arena := NewArena("batch")
+	defer arena.Free()
+	x := To(New(make([]float32, n*row), n, row), dev)
+	w := To(New(make([]float32, row*row), row, row), dev)
+	require.NoError(t, errors.Join(x.Err(), w.Err(), arena.Adopt(x), arena.Adopt(w)))
+	if f.grads {
+		w.RequireGrad()
+	}
+	free, size := device.Room(dev) // a simulated device does not count what To makes
+	for rest := size(all*row*4) + size(row*row*4) - memory + int(free); rest > 0; {
+		b, err := dev.Alloc(min(rest, 256))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, b.Release()) }()
+		rest -= size(b.Len())
+	}
+	y := Define("step", f.body).Call(x, w)
+	if y.Err() != nil || !f.grads {
+		return y.Err()
+	}
+	grads, err := Backward(y)
+	if err == nil {
+		grads.Free()
+	}
+	return err
+}
+
+func TestWhereAFunctionRunsOutOfMemoryTheErrorSaysWhichBatchWouldHaveFitted(t *testing.T) {
+	layers := func(g *Graph, x, w node) node {
+		for range 3 {
+			x = g.Tanh(g.MatMul(x, w))
+		}
+		return g.Sum(x)
+	}
+	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
+		for _, f := range []fitted{{"looked at", false, layers}, {"layers", true, layers}} {
+			const all = 200
+			exact, failed, told := k.Name == "sim", 0, 0 // there kernels work in nothing
+			for memory := 1 << 20; failed < 4 && (exact || told == 0); memory = memory * 13 / 16 &^ 255 {
+				err := f.run(t, k, memory, all, all)
+				if err == nil {
+					continue
+				}
+				failed++
+				var e *device.MemoryError
+				require.ErrorAs(t, err, &e, f.name)
+				require.True(t, e.Batch != nil || !exact, "%s: %v", f.name, err)
+				if e.Batch == nil {
+					continue
+				}
+				told++
+				require.Equal(t, device.Batch{Had: all, Fits: e.Batch.Fits, Backward: f.grads}, *e.Batch, f.name)
+				require.NoError(t, f.run(t, k, memory, e.Batch.Fits, all), "%s: %d", f.name, e.Batch.Fits)
+				if exact {
+					require.ErrorIs(t, f.run(t, k, memory, e.Batch.Fits+1, all), device.ErrMemory, "%s: %d", f.name, e.Batch.Fits)
+				}
+			}
+			require.Positive(t, told, f.name)
+		}
+	})
+}
+
+func TestABatchIsWhatInputsHaveInCommonAndABodyTakesInOtherSizes(t *testing.T) {
+	const b, row = 30, 64
+	x, table, square := Zeros(device.Float32, b, row), Zeros(device.Float32, 50, row), Zeros(device.Float32, row, row)
+	ids, many := Zeros(device.Int64, b), Zeros(device.Int64, 4*b)
+	softs := func(g *Graph, x node) node { return g.Softmax(g.Exp(g.Softmax(x, 1)), 1) }
+	some := func(t *testing.T, e *device.MemoryError) {
+		require.NotNil(t, e.Batch, "%v", e)
+		require.Equal(t, b, e.Batch.Had)
+		require.Positive(t, e.Batch.Fits)
+		require.ErrorContains(t, e, fmt.Sprintf("; this call would have fitted with batch %d in place of 30;", e.Batch.Fits))
+	}
+	none := func(t *testing.T, e *device.MemoryError) { require.Nil(t, e.Batch) }
+	for name, c := range map[string]struct {
+		check func(*testing.T, *device.MemoryError)
+		room  int // bytes beside the inputs
+		body  any
+		in    []*Tensor
+		param *Tensor // of in
+	}{
+		"one input":        {some, b * row * 2, softs, []*Tensor{x}, nil},
+		"ids, no table":    {some, b * row * 2, func(g *Graph, table, ids node) node { return softs(g, g.Embedding(table, ids)) }, []*Tensor{table, ids}, nil},
+		"the second input": {some, b * row * 2, func(g *Graph, m, x node) node { return softs(g, g.MatMul(x, m)) }, []*Tensor{square, x}, nil},
+		"labels of all rows": {some, b * row * 2, func(g *Graph, x, many node) node {
+			return g.Add(softs(g, x), g.CrossEntropy(g.Reshape(x, -1, row/4), many))
+		}, []*Tensor{x, many}, nil},
+		"not even one": {func(t *testing.T, e *device.MemoryError) {
+			require.Equal(t, &device.Batch{Had: b}, e.Batch)
+			require.ErrorContains(t, e, "; this call would not have fitted with batch 1 in place of 30 either;")
+		}, 100, func(g *Graph, x, m node) node { return g.Add(x, g.Sum(g.Softmax(m, 1), 0)) }, []*Tensor{x, square}, nil},
+		"no other size": {none, b * row * 2, func(g *Graph, x node) node { return softs(g, g.Reshape(x, b, row)) }, []*Tensor{x}, nil},
+		"one row":       {none, b * row * 2, softs, []*Tensor{Zeros(device.Float32, 1, b*row)}, nil},
+		"of no use":     {none, row * row * 2, func(g *Graph, ids, m node) node { return softs(g, m) }, []*Tensor{ids, square}, square},
+		"a bias of as many": {none, 8, func(g *Graph, x, bias node) node { return softs(g, g.Add(x, bias)) },
+			[]*Tensor{Zeros(device.Float32, 2, 2), Zeros(device.Float32, 2)}, nil},
+		"one op":      {none, b * row * 2, softs, []*Tensor{x}, nil},
+		"a parameter": {none, b * row * 2, softs, []*Tensor{x}, x},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dev, in := device.NewSim(device.SimConfig{Bytes: 1 << 20}), make([]*Tensor, len(c.in))
+			for k, x := range c.in {
+				if in[k] = To(x, dev); x == c.param {
+					in[k].RequireGrad()
+				}
+				require.NoError(t, in[k].Err())
+			}
+			rest, err := dev.Alloc(1<<20 - c.room) // what To makes is nobody's, which does not count
+			require.NoError(t, err)
+			defer func() { require.NoError(t, rest.Release()) }()
+			y := Define("f", c.body).Call(in...)
+			if name == "one op" {
+				y = Softmax(in[0], 1)
+			}
+			var e *device.MemoryError
+			require.ErrorAs(t, y.Err(), &e)
+			c.check(t, e)
+		})
+	}
 }
 
 func TestWhoHoldsMemoryIsKnownAtAnyTime(t *testing.T) {

@@ -216,6 +216,54 @@ func TestOnAGPUALossInPiecesIsThatOfWholeLogits(t *testing.T) {
 	}
 }
 
+func TestAnEvaluationOfALossInPiecesMakesTheLossAlone(t *testing.T) {
+	c := lossCase{rows: 24, classes: 12, bias: true}
+	whole, f := c.functions(expr.Pieces{Bytes: 1, Rows: 4})
+	for _, dev := range []device.Device{device.Host(), narrowDevice(t, gpu.BF16)} {
+		in := movedTo(dev, c.inputs(rng(1), device.Float32))
+		for _, x := range in[:3] {
+			x.RequireGrad()
+		}
+		for range 2 { // with what was compiled before
+			y := f.Evaluate(in...)
+			require.False(t, y.RequiresGrad())
+			var text strings.Builder
+			_, p, err := f.find(in, false)
+			require.NoError(t, err)
+			require.NoError(t, p.fn.Forward.Explain(&text))
+			require.Equal(t, 6, strings.Count(text.String(), " CrossEntropy(from row"), text.String())
+			require.NotContains(t, text.String(), "CrossEntropyGrad")
+			require.Len(t, p.fn.Forward.Types(), 1, "nothing is saved")
+			_, err = Backward(y)
+			require.ErrorIs(t, err, ErrNoGrad)
+			all := f.EvaluateAll(in...)
+			require.Len(t, all, 1)
+			require.False(t, all[0].RequiresGrad())
+			loss, err := y.Item()
+			require.NoError(t, err)
+			same, err := all[0].Item()
+			require.NoError(t, err)
+			require.Equal(t, loss, same)
+			there, err := f.Call(in...).Item()
+			require.NoError(t, err)
+			require.InEpsilon(t, there, loss, 1e-6)
+			requireOneLoss(t, whole, f, in, in, 3e-2)
+		}
+	}
+	require.ErrorContains(t, Define("two", func(g *Graph, x node) (node, node) { return x, x }).Evaluate(New([]float32{1})).Err(), "use CallAll")
+}
+
+func TestATrainingThatEvaluatesNowAndThenCompilesOnceForEach(t *testing.T) {
+	drawn := 0
+	f := Define("square", func(g *Graph, x node) node { drawn++; return g.Sum(g.Mul(x, x)) })
+	x := New([]float32{1, 2, 3}).RequireGrad()
+	for range 3 {
+		require.True(t, f.Call(x).RequiresGrad())
+		require.False(t, f.Evaluate(x).RequiresGrad())
+	}
+	require.Equal(t, 2, drawn)
+}
+
 // What many pieces add up to is not rounded on the way, though all that is added is.
 func TestInBFloat16TheGradientsOfAWeightAreAddedUpInFloat32(t *testing.T) {
 	c := lossCase{rows: 64, classes: 12}

@@ -102,6 +102,15 @@ func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) erro
 		}
 		return nil
 	}
+	err := n.pullBack(mask, dev, gys, retain, consume, out)
+	if err != nil {
+		withBatch(n.fn, dev, err)
+	}
+	return err
+}
+
+// pullBack is backward for the gradients in mask, of which there are some.
+func (n *Node) pullBack(mask uint64, dev device.Device, gys []*Tensor, retain, consume bool, out []*Tensor) error {
 	if nvtx.On() {
 		defer nvtx.Begin(n.fn.Name + " backward" + n.Site().CalledAt()).End()
 	}

@@ -38,7 +38,26 @@ type MemoryError struct {
 	Used     int64     // bytes of this process's blocks
 	Cached   int64     // bytes that were released, and have not been given back to the device
 	Holdings []Holding // the largest first
+	Batch    *Batch    // of the call that asked; nil: not known
 	Err      error
+}
+
+// Batch says with which batch a call of a function would have fitted where it ran out of memory,
+// with all else that there was as it was. A batch is the first dimension of the call's inputs.
+type Batch struct {
+	Had, Fits int  // Fits is 0: not even 1 would have
+	Backward  bool // the call has one, which would have fitted, too
+}
+
+func (b *Batch) String() string {
+	text := "this call "
+	if b.Backward {
+		text = "this call with its backward "
+	}
+	if b.Fits == 0 {
+		return fmt.Sprintf("%swould not have fitted with batch 1 in place of %d either", text, b.Had)
+	}
+	return fmt.Sprintf("%swould have fitted with batch %d in place of %d", text, b.Fits, b.Had)
 }
 
 // Unwrap lets errors.Is find ErrMemory.
@@ -58,6 +77,9 @@ func (e *MemoryError) Error() string {
 	}
 	if e.Free >= 0 {
 		fmt.Fprintf(&b, "; at most %s would have fitted", bytesText(e.Free))
+	}
+	if e.Batch != nil {
+		fmt.Fprintf(&b, "; %v", e.Batch)
 	}
 	if e.Total > 0 {
 		fmt.Fprintf(&b, "; of %s this process uses %s", bytesText(e.Total), bytesText(e.Used))
@@ -164,13 +186,19 @@ type Roomy interface {
 // full is the error of an allocation for which there was no memory.
 func (d *Accelerator) full(n int, by *callsite.Stack, err error) error {
 	s := d.pool.stats()
-	e := &MemoryError{Asked: int64(n), By: named(by), Free: -1, Used: s.UsedBytes, Cached: s.PooledBytes, Holdings: d.roll.holdings(), Err: err}
+	e := &MemoryError{Asked: int64(n), By: named(by), Used: s.UsedBytes, Cached: s.PooledBytes, Holdings: d.roll.holdings(), Err: err}
+	e.Free, e.Total = d.room()
+	return e
+}
+
+// room is how many bytes the memory has free, or −1 where that is not known, and in all.
+func (d *Accelerator) room() (free, total int64) {
 	if r, ok := d.raw.(Roomy); ok {
-		if free, total, roomErr := r.Room(); roomErr == nil {
-			e.Free, e.Total = free, total
+		if free, total, err := r.Room(); err == nil {
+			return free, total
 		}
 	}
-	return e
+	return -1, 0
 }
 
 // full is the same of a simulated accelerator. The host's limit is far from what a program asks for
@@ -184,4 +212,22 @@ func (m *memory) full(n int) error {
 		Asked: int64(n), By: named(m.stacks.Here()), Total: m.limit, Free: m.limit - m.liveBytes.Load(), Used: s.UsedBytes, Cached: s.PooledBytes,
 		Holdings: m.roll.holdings(), Err: ErrMemory,
 	}
+}
+
+// Room is how many bytes of an accelerator's memory can be had, if it need not be in one piece:
+// what is free, and what was released and is kept; −1 where that is not known, as of the host's.
+// size is how many of them a buffer of n takes.
+func Room(d Device) (free int64, size func(n int) int) {
+	switch d := d.(type) {
+	case *Accelerator:
+		if free, _ = d.room(); free >= 0 {
+			free += d.Stats().PooledBytes
+		}
+		return free, fineClass
+	case *memory:
+		if d.limit > 0 {
+			return d.limit - d.liveBytes.Load(), func(n int) int { return n }
+		}
+	}
+	return -1, func(n int) int { return n }
 }

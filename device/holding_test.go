@@ -15,9 +15,11 @@ func TestAMemoryErrorSaysAllThatIsKnown(t *testing.T) {
 	require.ErrorIs(t, e, device.ErrMemory)
 	e = &device.MemoryError{
 		Asked: 1 << 30, By: device.Holding{At: "train.go:9", By: "autodiff.To"}, Total: 80 << 30, Free: 512, Used: 60 << 30, Cached: 1 << 30, Err: device.ErrMemory,
+		Batch:    &device.Batch{Had: 128, Fits: 96, Backward: true},
 		Holdings: []device.Holding{{"train.go:9", "autodiff.To", 50 << 30, 2}, {"", "ctx.Backward", 10 << 30, 1}, {}, {}, {}, {}, {}},
 	}
 	require.EqualError(t, e, "out of device memory: 1.0 GiB asked for by autodiff.To at train.go:9; at most 512 bytes would have fitted; "+
+		"this call with its backward would have fitted with batch 96 in place of 128; "+
 		"of 80.0 GiB this process uses 60.0 GiB and other work 19.0 GiB; held: 50.0 GiB by autodiff.To at train.go:9 (2 pieces), "+
 		"10.0 GiB by ctx.Backward, 0 bytes by others, 0 bytes by others, 0 bytes by others, and 2 more")
 }

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/weft-project/weft/device"
 )
@@ -50,21 +51,16 @@ func (i Attention) operands(first int) (n int) {
 	return n
 }
 
-// Infer takes tensors of floats of one dtype, and a key.
+// Infer takes tensors of floats of one dtype, and a key. Its error says all that is wrong.
 func (i Attention) Infer(in []Type) ([]Type, error) {
-	if err := i.expect(i, in, 3); err != nil {
-		return nil, err
+	why := i.expect(in, "q, k, v")
+	if len(in) >= 3 {
+		why = append(why, i.wrongShapes(in)...)
 	}
-	q, k := in[0].Shape, in[1].Shape
-	if len(q) != 4 || len(k) != 4 || !k.Equal(in[2].Shape) || q[0] != k[0] || !shared(q[2], k[2]) || q[3] != k[3] {
-		return nil, refuse(i, in, "expected q (b, t, heads, d), and k and v (b, s, heads, d), or as many heads as divide those of q")
+	if len(why) > 0 {
+		return nil, refuse(i, in, "%s", strings.Join(why, "; "))
 	}
-	if i.Causal && k[1] < q[1] {
-		return nil, refuse(i, in, "of %d causal rows the first would see none of %d", q[1], k[1])
-	}
-	if i.Masked && !isMask(in[3].Shape, device.Shape{q[0], q[2], q[1], k[1]}) {
-		return nil, refuse(i, in, "expected a mask (b, heads, t, s), any of which may be 1")
-	}
+	q := in[0].Shape
 	sums := device.Shape{q[0], q[2], q[1]}
 	if err := sums.Check(); err != nil {
 		return nil, refuse(i, in, "result: %v", err)
@@ -72,23 +68,61 @@ func (i Attention) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0], {in[0].Dtype, sums}}, nil
 }
 
-// expect checks dtypes, and the key, of attention or its gradient, of which the first so many
-// operands are always there.
-func (i Attention) expect(of Instr, in []Type, first int) error {
-	n := i.operands(first)
-	if err := expect(of, in, n); err != nil {
-		return err
+// expect says what is wrong with the number of operands, of which those that are named are always
+// there, with dtypes, the key and the probability, of attention or its gradient.
+func (i Attention) expect(in []Type, names string) (why []string) {
+	first := strings.Count(names, ",") + 1
+	wrong := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	mask, key := -1, -1
+	if i.Masked {
+		mask, names = first, names+", a mask"
 	}
-	if i.Drop == 0 {
-		return sameFloats(of, in, in)
+	if i.Drop != 0 {
+		key, names = i.operands(first)-1, names+", and a random key for what is dropped"
 	}
-	if err := sameFloats(of, in, in[:n-1]); err != nil {
-		return err
+	if n := i.operands(first); len(in) != n {
+		wrong("expected %d operands, got %d: %s", n, len(in), names)
 	}
-	if err := probability(of, in, i.Drop); err != nil {
-		return err
+	if !(i.Drop >= 0 && i.Drop <= 1) {
+		wrong("a probability of %v, expected one from 0 to 1", i.Drop)
 	}
-	return expectKey(of, in, n-1)
+	turned := mask >= 0 && key >= 0 && len(in) > key && isKey(in[mask]) && in[key].Dtype.IsFloat()
+	if turned {
+		wrong("the mask comes before the key")
+	}
+	for k, t := range in {
+		switch err := t.Shape.Check(); {
+		case !t.Dtype.Valid():
+			wrong("operand %d has no valid dtype", k)
+		case err != nil:
+			wrong("operand %d: %v", k, err)
+		case turned && (k == mask || k == key):
+		case k == key && !isKey(t):
+			wrong("the key must be int64(2), a seed and a counter, got %v", t)
+		case k == key || k >= i.operands(first):
+		case !t.Dtype.IsFloat():
+			wrong("operand %d: expected float32 or float64, got %v", k, t.Dtype)
+		case t.Dtype != in[0].Dtype && in[0].Dtype.IsFloat():
+			wrong("operand %d: the dtypes differ, %v and %v of q; cast one of them", k, t.Dtype, in[0].Dtype)
+		}
+	}
+	return why
+}
+
+// wrongShapes says what is wrong with the shapes of q, k, v, and a mask.
+func (i Attention) wrongShapes(in []Type) (why []string) {
+	q, k := in[0].Shape, in[1].Shape
+	if len(q) != 4 || len(k) != 4 || !k.Equal(in[2].Shape) || q[0] != k[0] || !shared(q[2], k[2]) || q[3] != k[3] {
+		return []string{"expected q (b, t, heads, d), and k and v (b, s, heads, d), or as many heads as divide those of q"}
+	}
+	if i.Causal && k[1] < q[1] {
+		why = append(why, fmt.Sprintf("of %d causal rows the first would see none of %d", q[1], k[1]))
+	}
+	scores := device.Shape{q[0], q[2], q[1], k[1]}
+	if i.Masked && len(in) > 3 && !isKey(in[3]) && !isMask(in[3].Shape, scores) {
+		why = append(why, fmt.Sprintf("expected a mask (b, heads, t, s), any of which may be 1: %v, got %v", scores, in[3].Shape))
+	}
+	return why
 }
 
 // shared says whether so many heads can have keys of so many.
@@ -133,8 +167,8 @@ func (i AttentionGrad) String() string {
 
 // Infer takes tensors of floats of one dtype, and a key.
 func (i AttentionGrad) Infer(in []Type) ([]Type, error) {
-	if err := i.Of().expect(i, in, 6); err != nil {
-		return nil, err
+	if why := i.Of().expect(in, "q, k, v, y, logarithms, gy"); len(why) > 0 {
+		return nil, refuse(i, in, "%s", strings.Join(why, "; "))
 	}
 	of, err := i.Of().Infer(append(in[:3:3], in[6:]...))
 	if err != nil {

@@ -5,4 +5,7 @@ type Padder interface {
 	// PadsRows says whether products are much faster where rows begin at multiples of 16 bytes, so
 	// that it pays to make others longer.
 	PadsRows() bool
+	// PadsTo is of how many elements the rows should be multiples, then, of a product of m rows, n
+	// columns and sums of k terms.
+	PadsTo(m, n, k int) int
 }

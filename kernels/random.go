@@ -72,11 +72,13 @@ func (i Random) flops(in, out []Type) int { return elems(out, 0) }
 
 // expectKey checks that operand k is a seed and a counter.
 func expectKey(i Instr, in []Type, k int) error {
-	if in[k].Dtype != device.Int64 || !in[k].Shape.Equal(device.Shape{2}) {
+	if !isKey(in[k]) {
 		return refuse(i, in, "the key must be int64(2): a seed and a counter")
 	}
 	return nil
 }
+
+func isKey(t Type) bool { return t.Dtype == device.Int64 && t.Shape.Equal(device.Shape{2}) }
 
 func probability(i Instr, in []Type, p float64) error {
 	if !(p >= 0 && p <= 1) {

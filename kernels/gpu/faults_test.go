@@ -195,6 +195,27 @@ func stepsWait[T device.Number](t *testing.T) {
 	}
 }
 
+// Bias corrections go by the steps that were made, also those by a gradient that has no rows.
+func TestAStepThatIsLeftOutIsCountedHoweverManyRowsItHas(t *testing.T) {
+	d := machine(t)
+	adam := kernels.Update{Rule: kernels.Adam, LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, Step: 9, Missed: true}
+	f, of := floats[float32](stepRows, stepWidth), some[float32](stepRows*stepWidth, func(int) float64 { return 1 })
+	for _, rows := range []int{0, 1, 3} {
+		for _, sum := range []bool{false, true} {
+			for bad, want := range map[bool]int64{false: 5, true: 6} {
+				p, first, missed := placed(t, d, of...), gathered[float32](t, d, stepRows, bad), placed(t, d, int64(5))
+				ins := []*device.Buffer{p, placed(t, d, make([]float32, rows*stepWidth)...), first, placed(t, d, of...), missed, placed(t, d, make([]int32, rows)...)}
+				submit(t, d, kernels.OnRows{Of: adam, Sum: sum},
+					[]kernels.Type{f, floats[float32](rows, stepWidth), f, f, {Dtype: device.Int64}, {Dtype: device.Int32, Shape: device.Shape{rows}}},
+					[]*device.Buffer{p, first, ins[3], missed}, ins)
+				require.Equal(t, bad, told(t, d) != nil)
+				require.Equal(t, []int64{want}, peek[int64](t, d, missed), "%d rows", rows)
+				require.Equal(t, bad || rows == 0, slices.Equal(of, peek[float32](t, d, p)), "%d rows", rows)
+			}
+		}
+	}
+}
+
 func TestStepsThatWereLeftOutAreToldOnceToWhoStepsNext(t *testing.T) {
 	d := machine(t)
 	f := floats[float32](stepRows, stepWidth)

@@ -29,7 +29,7 @@ func (b *backend) worthQuantizing(p *products) bool {
 // library has them.
 func (b *backend) unquantized(p *products, e epilogue) string {
 	switch {
-	case b.gpu.Driver().Info().Arch/10 != 9:
+	case !b.scales():
 		return whyNoScales
 	case b.library() == nil:
 		return whyNoLibrary
@@ -44,6 +44,9 @@ func (b *backend) unquantized(p *products, e epilogue) string {
 	}
 	return ""
 }
+
+// scales says whether the GPU multiplies e4m3 with scales.
+func (b *backend) scales() bool { return b.gpu.Driver().Info().Arch/10 == 9 }
 
 // by16 says whether all rows of a side, as they lie, begin at multiples of 16 bytes.
 func (s *side) by16() bool {

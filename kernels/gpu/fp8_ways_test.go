@@ -114,6 +114,28 @@ func TestQuantizingIsWorthItsTimeInLargeProducts(t *testing.T) {
 	}
 }
 
+func TestRowsArePaddedToWhatE4M3TakesWhereProductsAreOfThat(t *testing.T) {
+	const n = 64
+	for _, c := range []struct {
+		driver    cuda.Driver
+		precision Precision
+		from      int
+		want      int
+	}{
+		{ptxtest.NewLibrary(t, ptx.Config{}), FP8, n * n * n, 16},
+		{ptxtest.NewLibrary(t, ptx.Config{}), FP8, n*n*n + 1, 8},
+		{ptxtest.NewLibrary(t, ptx.Config{}), FP8, 0, 8},
+		{ptxtest.NewLibrary(t, ptx.Config{Arch: 80}), FP8, 1, 8},
+		{bare{ptx.New(ptx.Config{})}, FP8, 1, 8},
+		{ptxtest.NewLibrary(t, ptx.Config{}), BF16, 1, 8},
+	} {
+		d, err := Config{Precision: c.precision, FP8From: c.from}.On(c.driver, device.CUDA(0))
+		require.NoError(t, err)
+		require.Equal(t, c.want, d.Memory().(*memory).backend.PadsTo(n, n, n), "%+v", c)
+		require.NoError(t, d.Close())
+	}
+}
+
 func TestEpiloguesAreTheLibrarysInE4M3OrFollowTheProduct(t *testing.T) {
 	const n = 64
 	add, relu := kernels.Step{Op: kernels.Binary{Fn: kernels.Add}, Args: [2]int{0, 1}}, func(reg int) kernels.Step {

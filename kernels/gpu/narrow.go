@@ -127,3 +127,12 @@ var _ kernels.Padder = (*backend)(nil)
 func (b *backend) PadsRows() bool {
 	return b.cfg.Precision != Float32 && b.gpu.Driver().Info().Arch >= tensorCores
 }
+
+// PadsTo is [kernels.Padder]'s: 16 bytes of bfloat16, or of e4m3 where the product is to be of
+// that.
+func (b *backend) PadsTo(m, n, k int) int {
+	if p := (&products{m: m, n: n, k: k}); b.cfg.Precision == FP8 && b.scales() && b.library() != nil && b.worthQuantizing(p) {
+		return quantizedUnit
+	}
+	return quantizedUnit / 2
+}

@@ -181,11 +181,11 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 		c.words(move, t.Bytes()).out(k).in(from).u64(uint64(t.Bytes() / 4))
 	}
 	keys, err := b.sort(c, last, in[last], rows)
-	if err != nil || count == 0 || n == 0 {
+	u, isUpdate := i.Of.(kernels.Update)
+	if err != nil || (count == 0 || n == 0) && !u.Missed { // one thread counts, also of no rows
 		return c, err
 	}
-	p := planRows(d, count, n, 4, 256)
-	u, isUpdate := i.Of.(kernels.Update)
+	p := planRows(d, max(count, 1), n, 4, 256)
 	if !isUpdate {
 		c.old = nil
 		return b.onRowsBinary(c, i, p, d, keys, rows)
@@ -203,7 +203,11 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 			l.u64(0)
 		}
 	}
-	l.in(1).temp(keys)
+	if l.in(1); count > 0 {
+		l.temp(keys)
+	} else {
+		l.u64(0)
+	}
 	if u.Missed {
 		l.out(tables)
 	} else {

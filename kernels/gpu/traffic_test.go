@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -142,6 +143,52 @@ func TestWhatMemoryBoundsAsksForNoMoreThanItNeeds(t *testing.T) {
 				t.Logf("%s: %+v; %.3f of the bytes, %.3f of the instructions", name, x, float64(32*(x.Loads.Sectors+x.Stores.Sectors))/float64(whole), float64(x.Steps)*512/float64(whole)/issue)
 			}
 			require.NoError(t, over(by, whole, k.most))
+		})
+	}
+}
+
+// What a scatter must move is the rows of the gradient, zeros for all rows of the result, the sums
+// of those that occur, and twice the parts, in float64, of ids that reach beyond 32 keys. The
+// kernels ask for each byte of that once, and for keys: each warp that adds up 512 bytes of a row
+// reads three of 8 bytes, each of which is a sector of 32. So in the first case the sectors of
+// loads are what must move and 12 % of it. Four rows and all warps ask for the same sector, which a
+// cache has: of memory a row has 8 bytes of keys. Parts are stored in halves of sectors, which a
+// cache puts together.
+func TestAScatterMovesNothingButWhatItMustAndKeysFromACache(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 5))
+	for _, c := range []struct{ rows, width, count int }{{256, 1024, 1024}, {256, 1024, 512}, {2048, 256, 1024}, {50257, 256, 64}, {3, 512, 200}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			ids := drawnIDs(r, device.Int64, c.rows, c.count)
+			by, _ := traffic(t, lies{of: kernels.ScatterAdd{Rows: c.rows}}, []kerneltest.Tensor{ids, drawn(r, device.Float32, c.count, c.width)})
+			sorted := slices.Sorted(slices.Values(ids.V))
+			occur, parts, beyond := 0, 0, 0
+			for from := 0; from < c.count; {
+				to := from + 1
+				for to < c.count && sorted[to] == sorted[from] {
+					to++
+				}
+				occur++
+				if runs := (to-1)/runKeys - from/runKeys + 1; runs > 1 {
+					parts, beyond = parts+runs, beyond+1
+				}
+				from = to
+			}
+			row := 4 * c.width
+			keys := 8 * (3*c.count - 2) * (row / 512)
+			scatter := by["scatter_f32"]
+			require.EqualValues(t, row*c.rows, by["zero"].Stores.Bytes)
+			require.EqualValues(t, row*c.count+keys, scatter.Loads.Bytes)
+			require.EqualValues(t, row*c.count+4*keys, 32*scatter.Loads.Sectors)
+			require.EqualValues(t, row*(occur-beyond)+2*row*parts, scatter.Stores.Bytes)
+			require.EqualValues(t, row*beyond, by["scatter_parts_f32"].Stores.Bytes)
+			require.EqualValues(t, row*(occur-beyond)+4*row*parts, 32*scatter.Stores.Sectors)
+			more := by["scatter_parts_f32"].Loads.Bytes - int64(2*row*parts)
+			must := row * (c.rows + c.count + occur + 4*parts)
+			require.GreaterOrEqual(t, more, int64(0))
+			require.Less(t, more, int64(must/50), "keys that say whose parts these are")
+			sectors := float64(32*(scatter.Loads.Sectors+by["scatter_parts_f32"].Loads.Sectors) - int64(row*c.count+2*row*parts))
+			t.Logf("%d bytes must move; sectors of keys, from a cache, are %.3f of them", must, sectors/float64(must))
+			require.Less(t, sectors/float64(must), 0.17)
 		})
 	}
 }

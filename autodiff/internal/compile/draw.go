@@ -61,9 +61,9 @@ func (s Spec) draw() (c *Function, u *program.Unit, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c = &Function{Name: s.Name, graph: g, backend: b, Home: HomeOf(s.Device)}
-	if c.Home.Pads {
-		g.PadRows()
+	c = &Function{Name: s.Name, graph: g, spec: s, backend: b, Home: HomeOf(s.Device)}
+	if c.Home.Pads != nil {
+		g.PadRows(c.Home.Pads.PadsTo)
 	}
 	for _, x := range s.In {
 		c.in = append(c.in, g.Input(x.Type))

@@ -34,6 +34,7 @@ type Function struct {
 	Grads   bool           // some result is
 	Sites   callsite.Table // from where it is called
 
+	spec    Spec
 	backend kernels.Backend
 	in, out []*gorgonia.Node
 	kept    []*gorgonia.Node

@@ -10,8 +10,8 @@ import (
 type Home struct {
 	Kind    device.Kind
 	Only    *device.Accelerator
-	Narrows bool // products round what they read, so that it makes a difference what is a parameter
-	Pads    bool // products are faster with rows of an even length
+	Narrows bool           // products round what they read, so that it makes a difference what is a parameter
+	Pads    kernels.Padder // nil, or says of what length rows of products are faster
 }
 
 // HomeOf is the home of programs for a device.
@@ -23,8 +23,9 @@ func HomeOf(dev device.Device) Home {
 	if c, ok := h.Only.Memory().(kernels.Computer); ok {
 		n, ok := c.Backend().(kernels.Narrower)
 		h.Narrows = ok && n.Narrows()
-		p, ok := c.Backend().(kernels.Padder)
-		h.Pads = ok && p.PadsRows()
+		if p, ok := c.Backend().(kernels.Padder); ok && p.PadsRows() {
+			h.Pads = p
+		}
 	}
 	return h
 }

@@ -20,7 +20,7 @@ type Graph struct {
 	args  map[*gorgonia.Node][]*gorgonia.Node
 	err   error
 	known map[*gorgonia.Node][]gradient // of losses in pieces; see pieces.go
-	pads  bool                          // rows of products are made longer where that is faster; see padded.go
+	pads  func(m, n, k int) int         // nil, or to what multiple rows of products are made longer; see padded.go
 
 	// aside, where it is set, takes new nodes instead of expr, without edges: Gorgonia looks
 	// through all nodes for every edge of a new one.
@@ -39,8 +39,9 @@ func NewBare(wrap func(op string, err error) error) *Graph {
 	return g
 }
 
-// PadRows has products whose rows are of an odd length be computed with longer ones.
-func (g *Graph) PadRows() { g.pads = true }
+// PadRows has products whose rows are of an odd length be computed with longer ones, of a multiple
+// of as many elements as the function says of m rows, n columns and sums of k terms.
+func (g *Graph) PadRows(to func(m, n, k int) int) { g.pads = to }
 
 // ExprGraph is g so far as a Gorgonia graph, to walk or to draw. In a function's body it is a copy,
 // with nodes of its own.
@@ -157,7 +158,7 @@ func (g *Graph) ApplyAll(i kernels.Instr, in ...*gorgonia.Node) []*gorgonia.Node
 		g.Fail(i.String(), err)
 		return nil
 	}
-	if g.pads {
+	if g.pads != nil {
 		if y := g.padded(i, in); y != nil || g.err != nil {
 			return []*gorgonia.Node{y}
 		}

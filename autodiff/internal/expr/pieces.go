@@ -143,6 +143,17 @@ func (g *Graph) IsGradient(n *gorgonia.Node) bool {
 	return false
 }
 
+// pieceOf is how many of some rows each piece has, but the last: at most so many, as evenly as may
+// be. Where that is a multiple of 16 so is each: a sum over its rows can then be in e4m3.
+func pieceOf(rows, most int) int {
+	n := (rows + most - 1) / most
+	each := (rows + n - 1) / n
+	if most%mostPad == 0 {
+		each = (each + mostPad - 1) / mostPad * mostPad
+	}
+	return each
+}
+
 // inPieces is the loss, and what it notes of its gradients, from a few rows at a time.
 func (g *Graph) inPieces(h head, most int) *gorgonia.Node {
 	t := g.types[h.a]
@@ -155,11 +166,10 @@ func (g *Graph) inPieces(h head, most int) *gorgonia.Node {
 	}
 	var loss, db, dbias *gorgonia.Node
 	var da []*gorgonia.Node
-	n := (h.rows + most - 1) / most
-	for k := range n {
-		i := h.loss
-		i.First, i.Rows = k*h.rows/n, h.rows
-		to := (k + 1) * h.rows / n
+	each := pieceOf(h.rows, most)
+	for k := 0; k < h.rows; k += each {
+		i, to := h.loss, min(k+each, h.rows)
+		i.First, i.Rows = k, h.rows
 		share := float64(to-i.First) / float64(h.rows)
 		x := g.Apply(kernels.Slice{Start: i.First, Stop: to}, a)
 		y := g.Apply(kernels.MatMul{TransB: h.trans}, x, h.b)

@@ -15,15 +15,7 @@ func (p *Program) Explain(w io.Writer) error {
 	if err := p.unit.explain(w, p.noter); err != nil {
 		return err
 	}
-	scratch := 0
-	for k := range p.parts {
-		scratch = max(scratch, p.parts[k].scratch())
-	}
-	of := inBytes(p.plan.made()) + " of results"
-	if scratch > 0 {
-		of += ", at most " + inBytes(scratch) + " that kernels work in"
-	}
-	_, err := fmt.Fprintf(w, "memory of a run: at most %s beside its inputs, of which %s and %s in the arena\n", inBytes(p.peak()), of, inBytes(p.plan.arena))
+	_, err := fmt.Fprintln(w, p.memory())
 	return err
 }
 

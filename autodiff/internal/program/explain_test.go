@@ -62,13 +62,13 @@ func TestExplainCountsWhatKernelsWorkIn(t *testing.T) {
 		return after
 	}
 	const peak = 64*32*4 + 64*4
-	require.Equal(t, peak, p.peak())
+	require.Equal(t, peak, p.Peak(p.plan.inputs, itself))
 	require.NotContains(t, memory(), "kernels")
 	p.parts[0].routine = working{p.parts[0].routine}
-	require.Equal(t, max(64*32*4+3000, peak), p.peak())
+	require.Equal(t, max(64*32*4+3000, peak), p.Peak(p.plan.inputs, itself))
 	require.Equal(t, "at most 10.9 KiB beside its inputs, of which 256 B of results, at most 2.9 KiB that kernels work in and 0 B in the arena\n", memory())
 	p.parts[1].routine = working{p.parts[1].routine}
-	require.Equal(t, peak+3000, p.peak())
+	require.Equal(t, peak+3000, p.Peak(p.plan.inputs, itself))
 }
 
 func TestDotDrawsEveryInstructionAndValue(t *testing.T) {

@@ -17,9 +17,10 @@ type part struct {
 	drop    []int // inputs and temporaries that no later part needs
 }
 
-// cut makes the parts of a plan: one begins where a large buffer begins, and after one has ended.
-// So large buffers are there only while they are needed, and all else of the program runs as one.
-func cut(p *plan, b kernels.Backend, large int) ([]part, error) {
+// starts are the first calls of a plan's parts: one begins where a large buffer begins, and after
+// one has ended. So large buffers are there only while they are needed, and all else of the program
+// runs as one.
+func (p *plan) starts(large int) (first []int) {
 	begins := make([]bool, len(p.calls)+1)
 	for k, l := range p.lives {
 		if p.bufs[k] >= large && l.last >= 0 {
@@ -27,39 +28,55 @@ func cut(p *plan, b kernels.Backend, large int) ([]part, error) {
 			begins[l.last+1] = true
 		}
 	}
-	var parts []part
-	of := make([]int, len(p.calls)) // by call: its part
-	for from := 0; from < len(p.calls); {
-		to := from + 1
-		for to < len(p.calls) && !begins[to] {
-			to++
+	for k := range p.calls {
+		if k == 0 || begins[k] {
+			first = append(first, k)
+		}
+	}
+	return first
+}
+
+// cut makes the parts of a plan.
+func cut(p *plan, b kernels.Backend) ([]part, error) {
+	parts := make([]part, len(p.first))
+	for n, from := range p.first {
+		to := len(p.calls)
+		if n+1 < len(p.first) {
+			to = p.first[n+1]
 		}
 		one, err := p.part(b, p.calls[from:to])
 		if err != nil {
 			return nil, err
 		}
-		one.from = from
-		for k := from; k < to; k++ {
-			of[k] = len(parts)
-		}
-		parts = append(parts, one)
-		from = to
+		parts[n], parts[n].from = one, from
 	}
-	for k, l := range p.lives {
+	for k := range p.lives {
 		if len(parts) == 0 {
 			break
 		}
-		l.first, l.last = min(l.first, len(of)-1), max(l.last, 0) // one that nobody reads ends at once
+		first, last := p.parts(k)
 		if k >= p.inputs {
-			first := &parts[of[l.first]]
-			first.take = append(first.take, k)
+			parts[first].take = append(parts[first].take, k)
 		}
 		if !slices.Contains(p.results, k) {
-			last := &parts[of[l.last]]
-			last.drop = append(last.drop, k)
+			parts[last].drop = append(parts[last].drop, k)
 		}
 	}
 	return parts, nil
+}
+
+// parts are the first and the last part in which a buffer is there. One that nobody reads ends at
+// once.
+func (p *plan) parts(buf int) (first, last int) {
+	at := func(call int) int {
+		n, found := slices.BinarySearch(p.first, call)
+		if !found {
+			n--
+		}
+		return n
+	}
+	l := p.lives[buf]
+	return at(min(l.first, len(p.calls)-1)), at(max(l.last, 0))
 }
 
 // part prepares calls. Those of a plan's only part see its buffers as they are, others those that
@@ -100,46 +117,6 @@ func upTo(n int) []int {
 		all[k] = k
 	}
 	return all
-}
-
-// made is how many bytes the results take that a run makes.
-func (p *plan) made() (bytes int) {
-	for k, n := range p.bufs {
-		if k >= p.inputs && slices.Contains(p.results, k) {
-			bytes += n
-		}
-	}
-	return bytes
-}
-
-// peak is how many bytes beside the inputs a run needs at most at one time, with what its parts
-// take while they run.
-func (p *Program) peak() (most int) {
-	l := p.plan
-	change := make([]int, len(l.calls)+1) // by call: what begins there, less what has ended
-	for k, life := range l.lives {
-		if k >= l.inputs && life.last >= 0 {
-			change[life.first] += l.bufs[k]
-			change[life.last+1] -= l.bufs[k]
-		}
-	}
-	now, part := 0, 0
-	for call, by := range change[:len(l.calls)] {
-		for part+1 < len(p.parts) && p.parts[part+1].from <= call {
-			part++
-		}
-		now += by
-		most = max(most, now+p.parts[part].scratch())
-	}
-	return most
-}
-
-// scratch is how many bytes a part takes while it runs.
-func (o *part) scratch() int {
-	if s, ok := o.routine.(kernels.Scratcher); ok {
-		return s.Scratch()
-	}
-	return 0
 }
 
 // running is the memory of a run.

@@ -18,6 +18,7 @@ type plan struct {
 	over    []int  // for each result that is made: an input that it may be written over, −1 for none
 	arena   int    // bytes of the arena, 0 for none
 	lives   []span // of each buffer
+	first   []int  // the first call of each part
 }
 
 // span is the calls during which a buffer is needed.
@@ -70,6 +71,7 @@ func lay(u *Unit, large int) *plan {
 	p.arena()
 	p.emit()
 	p.spans()
+	p.plan.first = p.plan.starts(large)
 	return &p.plan
 }
 

@@ -22,15 +22,16 @@ type Program struct {
 
 // Compile optimizes a unit, which it takes over, and plans it for a backend.
 func Compile(u *Unit, b kernels.Backend) (*Program, error) {
+	optimizeFor(u, b)
+	return assemble(u, b, largeFor(b))
+}
+
+// optimizeFor optimizes a unit for a backend.
+func optimizeFor(u *Unit, b kernels.Backend) {
 	Optimize(u)
 	if n, ok := b.(kernels.Narrower); ok && n.Narrows() {
 		narrow(u)
 	}
-	large := ownBuffer
-	if r, ok := b.(kernels.Recorder); ok {
-		large = r.OwnBuffer()
-	}
-	return assemble(u, b, large)
 }
 
 // assemble is Compile of a unit as it is.
@@ -38,7 +39,7 @@ func assemble(u *Unit, b kernels.Backend, large int) (*Program, error) {
 	p := &Program{unit: u, plan: lay(u, large), types: u.typesOf(u.Results)}
 	p.noter, _ = b.(kernels.Noter)
 	var err error
-	if p.parts, err = cut(p.plan, b, large); err != nil {
+	if p.parts, err = cut(p.plan, b); err != nil {
 		return nil, fmt.Errorf("%s: %w", u.Name, err)
 	}
 	return p, nil

@@ -183,13 +183,13 @@ func TestTheMemoryThatAPlanSpeaksOfIsWhatARunNeeds(t *testing.T) {
 	for seed := range soak.Cases(100) {
 		r := rand.New(rand.NewPCG(uint64(seed), 3))
 		u := randomUnit(r)
-		p, err := assemble(u, backend(t), 1)
+		p, err := assemble(u, backend(t), largest[seed%len(largest)])
 		require.NoError(t, err)
 		raw, inputs := randomInputs(r, u), 0
 		for _, x := range raw {
 			inputs += len(x)
 		}
-		on := func(bytes int) error {
+		on := func(bytes, own int) error {
 			dev := device.NewSim(device.SimConfig{Bytes: int64(bytes)})
 			var in []*device.Buffer
 			for _, x := range raw {
@@ -199,17 +199,24 @@ func TestTheMemoryThatAPlanSpeaksOfIsWhatARunNeeds(t *testing.T) {
 				in = append(in, b)
 			}
 			out := make([]*device.Buffer, len(u.Results))
-			err := p.Run(dev, in, out)
+			err := p.Spend(dev, in, out, own)
 			if err == nil {
 				drop(t, out)
 			}
-			drop(t, in)
+			drop(t, in[own:])
 			require.Zero(t, dev.Stats().Live)
 			return err
 		}
-		require.NoError(t, on(inputs+max(p.peak(), 1)), "seed %d:\n%v", seed, u)
-		if p.peak() > 0 && inputs > 0 {
-			require.ErrorIs(t, on(inputs+p.peak()-1), device.ErrMemory, "seed %d:\n%v", seed, u)
+		need := p.Peak(p.plan.inputs, itself)
+		require.NoError(t, on(inputs+max(need, 1), 0), "seed %d:\n%v", seed, u)
+		if need > 0 && inputs > 0 {
+			require.ErrorIs(t, on(inputs+need-1, 0), device.ErrMemory, "seed %d:\n%v", seed, u)
+		}
+		if need = p.Peak(0, itself); need > 0 {
+			require.NoError(t, on(need, len(raw)), "seed %d:\n%v", seed, u)
+		}
+		if need > max(inputs, 1) {
+			require.ErrorIs(t, on(need-1, len(raw)), device.ErrMemory, "seed %d:\n%v", seed, u)
 		}
 	}
 }

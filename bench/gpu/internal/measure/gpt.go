@@ -57,14 +57,14 @@ func gptParts(s gptSize) (embed, block, head *autodiff.Func) {
 	block = autodiff.Define("block", func(g *autodiff.Graph, x, g1, b1, wqkv, bqkv, wo, bo, g2, b2, w1, c1, w2, c2 node) node {
 		qkv := g.Linear(g.LayerNorm(x, g1, b1, 1e-5), wqkv, bqkv)
 		split := func(k int) node {
-			return g.Reshape(g.Slice(qkv, 2, k*s.width, (k+1)*s.width), s.batch, s.length, s.heads, s.width/s.heads)
+			return g.Reshape(g.Slice(qkv, 2, k*s.width, (k+1)*s.width), -1, s.length, s.heads, s.width/s.heads)
 		}
-		seen := g.Reshape(g.Attention(split(0), split(1), split(2), true), s.batch, s.length, s.width)
+		seen := g.Reshape(g.Attention(split(0), split(1), split(2), true), -1, s.length, s.width)
 		x = g.Add(x, g.Linear(seen, wo, bo))
 		return g.Add(x, g.Linear(g.GELU(g.Linear(g.LayerNorm(x, g2, b2, 1e-5), w1, c1)), w2, c2))
 	})
 	head = autodiff.Define("head", func(g *autodiff.Graph, x, gamma, beta, tokens, next node) node {
-		rows := g.Reshape(g.LayerNorm(x, gamma, beta, 1e-5), s.batch*s.length, s.width)
+		rows := g.Reshape(g.LayerNorm(x, gamma, beta, 1e-5), -1, s.width)
 		return g.CrossEntropy(g.MatMulT(rows, tokens, false, true), next)
 	})
 	return embed, block, head

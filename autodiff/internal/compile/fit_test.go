@@ -1,0 +1,74 @@
+package compile
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gorgonia.org/gorgonia"
+
+	"github.com/weft-project/weft/autodiff/internal/expr"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+const all = 1 << 16
+
+// fitted is a function of a batch of all rows that calls note for each body that is drawn.
+func fitted(t *testing.T, grads bool, note func(rows int) error) *Function {
+	c, err := New(Spec{
+		Name: "rows", Device: device.Host(), Wrap: func(_ string, err error) error { return err },
+		In: []Input{{Type: kernels.Type{Dtype: device.Float32, Shape: device.Shape{all, 256}}, Need: grads}},
+		Body: func(g *expr.Graph, in []*gorgonia.Node) []*gorgonia.Node {
+			if err := note(g.Type(in[0]).Shape[0]); err != nil {
+				g.Refuse(err)
+				return nil
+			}
+			return []*gorgonia.Node{g.Apply(kernels.Reduce{}, g.Apply(kernels.Softmax{Axis: 1}, in[0]))}
+		},
+	})
+	require.NoError(t, err)
+	return c
+}
+
+func same(n int) int { return n }
+
+func TestTheLargestBatchThatFitsIsFoundByAFewPlans(t *testing.T) {
+	for _, grads := range []bool{false, true} {
+		drawn := 0
+		c := fitted(t, grads, func(int) error { drawn++; return nil })
+		f := fitting{c: c, size: same}
+		for want := 1; want < all; want = want*3 + 1 {
+			need, err := f.need(c.spec.batches()[0], want)
+			require.NoError(t, err)
+			for _, more := range []int64{0, 100} { // of the bytes of a row
+				drawn = 0
+				fits, had, known := c.Fits(need+more, same)
+				require.Equal(t, []any{want, all, true}, []any{fits, had, known})
+				require.LessOrEqual(t, drawn, 10)
+			}
+		}
+	}
+}
+
+func TestABatchIsNotNamedWherePlansDoNotSayOne(t *testing.T) {
+	c := fitted(t, false, func(int) error { return nil })
+	_, _, known := c.Fits(1<<30, same)
+	require.False(t, known, "by the plan it would have fitted")
+	fits, _, known := c.Fits(0, same)
+	require.True(t, known)
+	require.Zero(t, fits, "not even one")
+
+	odd := errors.New("not so many")
+	c = fitted(t, false, func(rows int) error {
+		if rows > 1 && rows < all {
+			return fmt.Errorf("%w: %d", odd, rows)
+		}
+		return nil
+	})
+	need, err := (&fitting{c: c, size: same}).need(c.spec.batches()[0], 1)
+	require.NoError(t, err)
+	_, _, known = c.Fits(need+1000, same)
+	require.False(t, known, "of what is between the body takes none")
+}
