@@ -1,0 +1,35 @@
+package collective
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/rpctest"
+)
+
+// TestWhoDialsAMemberHearsAtOnceThatTheGroupHasEnded has a member send to one with which it has no
+// link, and which does not answer.
+func TestWhoDialsAMemberHearsAtOnceThatTheGroupHasEnded(t *testing.T) {
+	for name, send := range map[string]func(c context.Context, g *Group, to int) error{
+		"operation": func(c context.Context, g *Group, _ int) error { return Broadcast(c, g, []int64{1}, g.Rank()) },
+		"message":   func(c context.Context, g *Group, to int) error { return Send(c, g, to, 0, []int64{1}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const from, to, delay = 1, 4, time.Millisecond // three places apart, so that no link is made in advance
+				net := rpctest.SlowNet(delay)
+				all := rpctest.World(t, net, 12)
+				gs := groups(t, append(all[:2:2], all[to]), "g")
+				net.Cut(rpctest.Host(from), rpctest.Host(to))
+				time.AfterFunc(10*delay, func() { gs[0].Abort(nil) })
+				began := time.Now()
+				require.ErrorIs(t, send(t.Context(), gs[from], 2), ErrAborted)
+				require.Less(t, time.Since(began), 15*delay)
+			})
+		})
+	}
+}
