@@ -97,6 +97,8 @@ func (p *Peer) attemptLocked() *attempt {
 				case err == nil || p.of.life.Err() != nil || p.link != nil:
 				case errors.Is(err, transport.ErrBusy):
 					r.DialBusy(p.Rank, p.Node.Epoch, err)
+				case errors.Is(err, ErrRefused):
+					r.DialRefused(p.Rank, p.Node.Epoch, err)
 				default:
 					r.DialFailed(p.Rank, p.Node.Epoch, err)
 				}

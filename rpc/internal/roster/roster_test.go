@@ -420,6 +420,25 @@ func TestADialThatFailsTwiceIsALoss(t *testing.T) {
 	require.Equal(t, []string{"w5.5 5 →0"}, did(r, Changed))
 }
 
+func TestWhoAnswersAndRefusesALinkKeepsItsPlace(t *testing.T) {
+	r := linked(t, 1)
+	require.NoError(t, r.Hear(member(5, 5)))
+	for range maxFails {
+		r.dialled(5)
+		r.DialRefused(5, 5, errCut)
+	}
+	acts := r.Actions()
+	require.Equal(t, []Kind{Changed, Tell}, []Kind{acts[0].Kind, acts[1].Kind}, "and nobody is buried")
+	require.Equal(t, Lost, acts[0].State)
+
+	require.NoError(t, r.Hear(member(6, 6)))
+	r.dialled(6)
+	r.DialRefused(6, 6, errCut)
+	r.dialled(6)
+	r.DialFailed(6, 6, errCut)
+	require.Contains(t, did(r, Bury), "w6.6 0 →0", "it does not answer any more")
+}
+
 func TestACrowdIsNoLossUnlessItGoesOnForEver(t *testing.T) {
 	r := linked(t, 1)
 	require.NoError(t, r.Hear(member(5, 5)))
