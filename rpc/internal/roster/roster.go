@@ -295,6 +295,7 @@ func (r *Roster) Gossip(from int, n News) {
 		case e.rumour == "":
 			e.rumour = max(n.Cause, "lost")
 			r.tellEnd(e, n, from)
+			e.dialled = false // a dial that is out is not to wait, nor to take long
 			r.dial(e, false)
 		}
 	}
