@@ -21,6 +21,7 @@ type snapshot struct {
 	tensors []*autodiff.Tensor
 	meta    optim.Meta
 	extra   []byte // the program's own
+	next    *spare // for the values that follow; nil where it is not kept
 
 	once sync.Once
 	made manifest
@@ -215,7 +216,17 @@ func (k *keeping) snap(step uint64, now func() (*snapshot, error)) {
 		return
 	}
 	if s, err := now(); err == nil { // else newcomers get it elsewhere
+		s.next = spareFor(s)
 		k.states[step] = s
+	}
+}
+
+// makesStep says that a step makes the next values now, of what memory there is.
+func (k *keeping) makesStep() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.states {
+		s.next.end()
 	}
 }
 
@@ -231,6 +242,7 @@ func (k *keeping) only(wanted map[uint64]bool) {
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.states, func(step uint64, s *snapshot) bool {
 		if !wanted[step] {
+			s.next.end()
 			s.dropValues()
 		}
 		return !wanted[step]
