@@ -35,8 +35,8 @@ func TestWhoDialsAMemberHearsAtOnceThatTheGroupHasEnded(t *testing.T) {
 	}
 }
 
-// TestALossDuringWithoutIsOverOnceOneHasSeenIt kills a member at some moment of Without. One that is
-// to go on has no link with it yet, and would find the loss out by a dial of its own.
+// TestALossDuringWithoutIsOverOnceOneHasSeenIt kills a member at some moment of Without. One that
+// is to go on has no link with it yet, and would find the loss out by a dial of its own.
 func TestALossDuringWithoutIsOverOnceOneHasSeenIt(t *testing.T) {
 	const lost, delay, silence = 4, time.Millisecond, 2400 * time.Millisecond // after which links are lost
 	for half := range 12 {

@@ -58,8 +58,8 @@ func (p *parting) copy(k *snapshot, i int) bool {
 	return true
 }
 
-// end copies no more.
-func (p *parting) end() {
+// settle copies no more.
+func (p *parting) settle() {
 	if p != nil {
 		p.stop.Store(true)
 		<-p.done

@@ -245,7 +245,7 @@ func (k *keeping) makesStep() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.states {
-		s.parting.end()
+		s.parting.settle()
 	}
 }
 
@@ -261,7 +261,7 @@ func (k *keeping) only(wanted map[uint64]bool) {
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.states, func(step uint64, s *snapshot) bool {
 		if !wanted[step] {
-			s.parting.end()
+			s.parting.settle()
 			s.dropValues()
 		}
 		return !wanted[step]

@@ -42,8 +42,8 @@ type attempt struct {
 	short  *time.Timer // ends it early; nil where others have not lost the peer
 }
 
-// doubtTimeout bounds a dial of a worker that others have lost, from when this one heard of it: that
-// is the silence of which links are lost.
+// doubtTimeout is how long a dial of a worker that others have lost waits for each answer, from
+// when this one heard of it: that is the silence of which links are lost.
 const doubtTimeout = 2400 * time.Millisecond
 
 var errDoubted = fmt.Errorf("no answer within %v: %w", doubtTimeout, ctx.ErrTimeout)

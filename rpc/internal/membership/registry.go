@@ -129,8 +129,8 @@ func pause(c context.Context, d time.Duration) error {
 	}
 }
 
-// errOvertaken is why a worker does not take the place of a life that is over: that one joined after
-// it, so that those who knew that one would take this worker for an older life.
+// errOvertaken is why a worker does not take the place of a life that is over: that one joined
+// after it, so that those who knew that one would take this worker for an older life.
 var errOvertaken = errors.New("a worker that joined later has been there")
 
 // holder is who a claim is of.
@@ -140,7 +140,8 @@ type holder struct {
 }
 
 // claim takes a key for a worker of that incarnation. Where its holder answers at its address the
-// key is taken; where it does not, it is about to be declared lost by those that had a link with it.
+// key is taken; where it does not, it is about to be declared lost by those that had a link with
+// it.
 func (g *Registry) claim(c context.Context, key, value string, incarnation uint64, of func(have string) (holder, error), taken func(have string) error) error {
 	expected, mute := "", "" // mute is an address where nobody answered
 	for {
@@ -405,11 +406,11 @@ func (g *Registry) claimAny(c context.Context, me *roster.Member, mayCome func(f
 		if at, err := g.recordOf(c, rank); me.Rank == 0 && err == nil && at.Member != nil && !at.lost {
 			continue
 		}
-		err = g.take(c, &mine)
+		err = g.takeBoth(c, &mine)
 		for errors.Is(err, errOvertaken) {
 			g.Unclaim()
 			if mine.Incarnation, err = g.NewIncarnation(c); err == nil {
-				err = g.take(c, &mine)
+				err = g.takeBoth(c, &mine)
 			}
 		}
 		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
@@ -421,8 +422,8 @@ func (g *Registry) claimAny(c context.Context, me *roster.Member, mayCome func(f
 	return fmt.Errorf("%w: all of them", ErrRankTaken)
 }
 
-// take takes a rank and a name.
-func (g *Registry) take(c context.Context, me *roster.Member) error {
+// takeBoth takes a rank and a name.
+func (g *Registry) takeBoth(c context.Context, me *roster.Member) error {
 	if err := g.takeRank(c, me); err != nil {
 		return err
 	}
