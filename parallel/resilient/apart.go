@@ -3,7 +3,6 @@ package resilient
 import (
 	"sync/atomic"
 
-	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel/internal/host"
 )
@@ -42,7 +41,7 @@ func (p *parting) copy(k *snapshot, i int) bool {
 	if err != nil {
 		return true
 	}
-	to, err := device.Host().Alloc(b.Len())
+	to, err := device.Host().Alloc(k.entries[i].Bytes)
 	if err != nil {
 		return false
 	}
@@ -54,7 +53,7 @@ func (p *parting) copy(k *snapshot, i int) bool {
 		}
 		copy(mem[at:min(at+piece, len(mem))], from[at:])
 	}
-	k.replace(i, autodiff.Wrap(k.types[i], to, nil))
+	k.replace(i, to)
 	return true
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel/internal/host"
 )
@@ -20,7 +19,7 @@ import (
 // have copies.
 type snapshot struct {
 	names   []string
-	types   []kernels.Type
+	entries []entry // without sums
 	meta    optim.Meta
 	extra   []byte   // the program's own
 	parting *parting // nil where it is not kept
@@ -80,7 +79,7 @@ func (t *Team) state() (*snapshot, error) {
 		if err := x.Err(); err != nil {
 			return nil, fmt.Errorf("%s: %w", k.names[i], err)
 		}
-		k.types = append(k.types, x.Type())
+		k.entries = append(k.entries, entry{Name: k.names[i], DType: x.Dtype().String(), Shape: x.Shape(), Bytes: x.Type().Bytes()})
 	}
 	return k, nil
 }
@@ -106,10 +105,11 @@ func (k *snapshot) acquire(i int) (*device.Buffer, error) {
 	return k.tensors[i].Acquire()
 }
 
-func (k *snapshot) replace(i int, x *autodiff.Tensor) {
+func (k *snapshot) replace(i int, by *device.Buffer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	x, k.tensors[i] = k.tensors[i], x
+	x := k.tensors[i]
+	k.tensors[i] = autodiff.Wrap(x.Type(), by, nil)
 	autodiff.Release(x)
 }
 
@@ -121,8 +121,7 @@ func (k *snapshot) manifest() (manifest, error) {
 
 func (k *snapshot) list() (m manifest, err error) {
 	m.Meta, m.Extra = k.meta, k.extra
-	for i, x := range k.types {
-		e := entry{Name: k.names[i], DType: x.Dtype.String(), Shape: x.Shape, Bytes: x.Bytes()}
+	for i, e := range k.entries {
 		for n := range e.pieces() {
 			sum, err := k.sum(i, n)
 			if err != nil {
@@ -162,7 +161,7 @@ func (k *snapshot) part(i, n int) (*device.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	lo, hi := n*piece, min((n+1)*piece, k.types[i].Bytes())
+	lo, hi := n*piece, min((n+1)*piece, k.entries[i].Bytes)
 	if mem, err := b.Host(); err == nil {
 		return device.Foreign(mem[lo:hi], nil, func() { _ = b.Release() }), nil // ours
 	}
