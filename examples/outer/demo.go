@@ -26,7 +26,7 @@ func demonstrate(c context.Context, s settings, t *task, stdout io.Writer) error
 	if s.pace == 0 {
 		s.pace = demoPace
 	}
-	fmt.Fprintf(stdout, "%d workers, links of %v, inner steps of %v or more; an exchange every %d steps, %d of them under way, as %v\n",
+	fmt.Fprintf(stdout, "%d workers on links of %v, inner steps of %v or more; an exchange every %d steps, %d of them under way, as %v\n",
 		s.workers, s.links, s.pace, s.outer.Every, s.outer.Delay, s.outer.Wire)
 	out := newReporter(s, stdout)
 	var outer, sync result
@@ -62,7 +62,7 @@ func demonstrate(c context.Context, s settings, t *task, stdout io.Writer) error
 	if err := out.conclude(outer); err != nil {
 		return err
 	}
-	out.saved(outer, sync, bytesTogether(t, s))
+	out.compare(outer, sync, bytesTogether(t, s))
 	return nil
 }
 

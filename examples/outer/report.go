@@ -31,7 +31,7 @@ func (r *reporter) stepped(step int, loss float64, l *outer.Loop) {
 		r.rounds = n
 		r.marks = append(r.marks, show.Mark{Step: step - 1})
 		r.Line("step %d/%d  loss %.4f  exchange %d took %.2f s, %.2f s of it waited for, %s sent",
-			step, r.steps, loss, e.Round, e.Took.Seconds(), e.Waited.Seconds(), size(e.Bytes))
+			step, r.steps, loss, e.Round+1, e.Took.Seconds(), e.Waited.Seconds(), size(e.Bytes))
 	}
 }
 
@@ -49,13 +49,14 @@ func (r *reporter) conclude(got result) error {
 	return nil
 }
 
-// saved compares with steps in which all gradients are summed.
-func (r *reporter) saved(got, sync result, bytes int) {
+// compare compares with steps in which all gradients are summed.
+func (r *reporter) compare(got, sync result, bytes int) {
 	each := max(sync.Took/compareBy, r.pace)
 	whole := each * time.Duration(r.steps)
-	fmt.Fprintf(r.out, "a step of all workers together takes %.2f s here, as measured; %d of them %.0f s and %s: saved %.0f s (%.0f times), and %s (%.0f times)\n",
-		each.Seconds(), r.steps, whole.Seconds(), size(bytes*r.steps), (whole - got.Took).Seconds(), float64(whole)/float64(max(got.Took, 1)),
-		size(bytes*r.steps-got.Bytes), float64(bytes*r.steps)/float64(max(got.Bytes, 1)))
+	part := func(of, whole float64) float64 { return 100 * of / max(whole, 1) }
+	fmt.Fprintf(r.out, "a step of all workers together takes %.2f s here, as measured; %d of them %.1f s and %s: this took %.1f s (%.3g%% of it) and sent %s (%.3g%%)\n",
+		each.Seconds(), r.steps, whole.Seconds(), size(bytes*r.steps),
+		got.Took.Seconds(), part(float64(got.Took), float64(whole)), size(got.Bytes), part(float64(got.Bytes), float64(bytes*r.steps)))
 }
 
 // bytesTogether is what a worker sends of gradients in a step of all together.

@@ -52,6 +52,7 @@ func TestMain(m *testing.M) {
 		"enrol":    proctest.Do(pupil.enrol),
 		"until":    proctest.Do(pupil.until),
 		"tell":     proctest.Do(pupil.tell),
+		"pause":    proctest.Do(pupil.pause),
 		"stop":     proctest.Do(pupil.stop),
 		"graduate": proctest.Do(pupil.graduate),
 		"look": proctest.Do(func(context.Context, struct{}) (resources, error) {

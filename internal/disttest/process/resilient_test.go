@@ -158,9 +158,14 @@ func undisturbed(t *testing.T, l lesson, steps uint64) (losses []float64) {
 func (s *school) end() string {
 	t := s.t
 	s.arrivals(len(s.procs))
-	steps := s.until(1) + 25 // which nobody has made when all have heard of it
 	c, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
+	steps := uint64(0)
+	for _, p := range s.procs {
+		var made uint64
+		require.NoError(t, p.Ask(c, "pause", nil, &made))
+		steps = max(steps, made+25)
+	}
 	for _, p := range s.procs {
 		require.NoError(t, p.Ask(c, "stop", steps, nil))
 	}

@@ -35,6 +35,7 @@ type student struct {
 	mu     sync.Mutex
 	step   uint64
 	last   uint64        // how many steps are made; 0: not known yet
+	pauses chan struct{} // no further step is begun before it is closed; nil: it may be
 	more   chan struct{} // closed with the next step
 	report report
 }
@@ -229,7 +230,7 @@ func (s *student) changed(change resilient.Change) {
 
 func (s *student) train(c context.Context, team *resilient.Team, x *learner) error {
 	used := hostile.CPU()
-	for step := team.Next(); !s.isLast(step); step = team.Next() {
+	for step := team.Next(); s.goesOn(step); step = team.Next() {
 		began, before := time.Now(), used
 		watch := time.AfterFunc(x.Away+long, func() { s.stuck(step) })
 		loss, err := team.Step(c, step, x.rows(), x.loss)
@@ -265,18 +266,34 @@ func (s *student) stuck(step uint64) {
 	}
 }
 
-// stop says how many steps are made.
+// pause lets no further step begin, and says how many have been made.
+func (s *student) pause(context.Context, struct{}) (steps uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pauses = make(chan struct{})
+	return s.step, nil
+}
+
+// stop says how many steps are made, to one that pauses.
 func (s *student) stop(_ context.Context, steps uint64) (struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = steps
+	close(s.pauses)
 	return struct{}{}, nil
 }
 
-func (s *student) isLast(step uint64) bool {
+// goesOn says whether to make a step. It may wait for that.
+func (s *student) goesOn(step uint64) bool {
+	s.mu.Lock()
+	pauses := s.pauses
+	s.mu.Unlock()
+	if pauses != nil {
+		<-pauses
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last > 0 && step >= s.last
+	return s.last == 0 || step < s.last
 }
 
 // until waits until a step is made, and says how far the student is.

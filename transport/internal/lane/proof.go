@@ -27,7 +27,7 @@ func Prove(secret *[32]byte, role string, stripe int, binding []byte) []byte {
 // How long a link's beginning may last.
 const (
 	HandshakeTimeout = 5 * time.Second  // without any answer
-	JoinTimeout      = time.Second      // for joining a lane
+	JoinTimeout      = 2 * time.Second  // for joining a lane: on a busy machine TLS takes a part of it
 	SetUpTimeout     = HandshakeTimeout // for all words of a set-up together
 )
 
