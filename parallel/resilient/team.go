@@ -266,7 +266,7 @@ func (t *Team) detach() error {
 		return nil
 	}
 	t.stopCatching()
-	if t.g.Err() == nil && !t.moves {
+	if !t.moves { // also where the group has ended: others may be about to go on with this member
 		t.mail.sayGone(context.Background(), workers(t.g))
 	}
 	t.mail.quit()
