@@ -97,7 +97,7 @@ func (g *Group) answerAll(k desk.Key) {
 
 func (g *Group) sayCalled(k desk.Key, call desk.Call, to int) {
 	g.runs.Go(func() {
-		c, cancel := context.WithTimeout(context.Background(), patience)
+		c, cancel := context.WithTimeout(g.life, patience)
 		defer cancel()
 		_ = g.post(c, to, &note{Scope: k.Scope, N: k.N, Part: k.Part, Call: packCall(call), Step: saying}) // who cannot be reached is lost
 	})

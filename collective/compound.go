@@ -93,7 +93,7 @@ func (b *Compound) Tell(c context.Context, fact []byte, last bool) error {
 			s.Send = append(s.Send, plan.Move{Peer: m.Rank, Slots: []plan.Slot{said}})
 		}
 	}
-	err := r.step(c, b.told, s)
+	err := r.step(c, r.whileSound(c), b.told, s)
 	b.told++
 	if err != nil {
 		err = b.cause(err)

@@ -35,6 +35,8 @@ type Group struct {
 
 	life    context.Context // until it is closed
 	end     context.CancelFunc
+	sound   context.Context // until it ends otherwise than by Close
+	fails   context.CancelFunc
 	unwatch context.CancelFunc
 	stop    []func()
 	hide    func() // in the worker's status and metrics

@@ -63,6 +63,9 @@ func (g *Group) breakUp(err error) bool {
 	}
 	g.desk.Break(err)
 	close(g.over)
+	if !errors.Is(err, ErrClosed) { // those that this member leaves wait for all that it has sent
+		g.fails()
+	}
 	for _, w := range g.waits {
 		w.notify()
 	}

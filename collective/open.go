@@ -191,6 +191,7 @@ func newGroup(w *rpc.Worker, name string, roll ballot.Roll) *Group {
 	g.heardOf.L = &g.mu
 	g.buffers.New = func() any { return new(bytes.Buffer) }
 	g.life, g.end = context.WithCancel(context.Background())
+	g.sound, g.fails = context.WithCancel(context.Background())
 	for i, who := range roll.Members {
 		if who.Name == w.Name() {
 			g.rank = i

@@ -51,6 +51,17 @@ func (g *Group) send(n note, to int) {
 	})
 }
 
+// whileSound is c until the group has failed: what is on its way to a member then, which may be the
+// one that is lost, is of no use. The caller calls done in the end.
+func (g *Group) whileSound(c context.Context) (sound context.Context, done func()) {
+	sound, cancel := context.WithCancel(c)
+	stop := context.AfterFunc(g.sound, cancel)
+	return sound, func() {
+		stop()
+		cancel()
+	}
+}
+
 // patience is for how long a member is tried that is to hear of a failure.
 const patience = 10 * time.Second
 

@@ -29,6 +29,7 @@ type run struct {
 	fold  func(dst []byte, piece int, from ...[]byte) // nil: as the call says
 	keeps arrival                                     // what is held until the end
 	sends sync.WaitGroup
+	done  []func() // is called when nothing is sent any more
 }
 
 type scopeKey struct{}
@@ -84,10 +85,10 @@ func (g *Group) do(c context.Context, r *run, out func(parts []part) error) (err
 	if at, has := c.Deadline(); has {
 		r.call.Left = max(time.Until(at), 1)
 	}
-	p := g.known.plan(call, len(g.members), g.rank, g.layout)
+	p, sound := g.known.plan(call, len(g.members), g.rank, g.layout), r.whileSound(c)
 	err = r.register(c, scope, p.Steps)
 	for i := 0; err == nil && i < len(p.Steps); i++ {
-		err = r.step(c, i, p.Steps[i])
+		err = r.step(c, sound, i, p.Steps[i])
 	}
 	if err == nil {
 		err = out(r.parts(p.Out))
@@ -126,10 +127,10 @@ func (w *wait) bound(at time.Time, by int) {
 	}
 }
 
-// step sends, receives and folds.
-func (r *run) step(c context.Context, i int, s plan.Step) error {
+// step sends, while the group is sound, receives and folds.
+func (r *run) step(c, sound context.Context, i int, s plan.Step) error {
 	for _, m := range s.Send {
-		if err := r.send(c, i, m); err != nil {
+		if err := r.send(sound, i, m); err != nil {
 			if errors.Is(c.Err(), context.DeadlineExceeded) {
 				return r.late(r.g.rank)
 			}
@@ -148,6 +149,13 @@ func (r *run) step(c context.Context, i int, s plan.Step) error {
 		}
 	}
 	return nil
+}
+
+// whileSound is [Group.whileSound] for what the operation sends.
+func (r *run) whileSound(c context.Context) context.Context {
+	sound, done := r.g.whileSound(c)
+	r.done = append(r.done, done)
+	return sound
 }
 
 // parts are those of slots that are there.
@@ -351,6 +359,9 @@ func (r *run) end(err error) error {
 		g.fail(r.key, err)
 	}
 	r.sends.Wait()
+	for _, done := range r.done {
+		done()
+	}
 	g.mu.Lock()
 	if _, _, failed := g.desk.Take(r.key, desk.Mail{From: -1}); failed != nil && (err != nil || g.desk.Broken() == nil) {
 		err = failed

@@ -212,9 +212,14 @@ func (g *Group) say(c context.Context, to int, n *note, tensors ...transport.Ten
 		}
 		return err
 	}
-	err := g.post(c, to, n, tensors...)
-	if errors.Is(err, rpc.ErrPeerLost) || errors.Is(err, rpc.ErrPeerLeft) {
+	sound, done := g.whileSound(c)
+	defer done()
+	err := g.post(sound, to, n, tensors...)
+	switch {
+	case errors.Is(err, rpc.ErrPeerLost), errors.Is(err, rpc.ErrPeerLeft):
 		g.lose(g.members[to], err)
+		return g.Err()
+	case err != nil && c.Err() == nil && sound.Err() != nil:
 		return g.Err()
 	}
 	return err

@@ -90,6 +90,7 @@ func (v *voting) agree(c context.Context, start func(*ballot.Ballot)) (*Group, e
 		}
 		select {
 		case <-v.wake:
+		case <-v.ended():
 		case <-again.C:
 			v.with(v.ballot.Remind)
 		case _, ok := <-events:
@@ -240,7 +241,7 @@ func (v *voting) outcome() (*Group, error) {
 	switch {
 	case v.ballot.Out():
 		return nil, v.outLocked()
-	case v.ballot.Done() && v.next != nil:
+	case v.next != nil && (v.ballot.Done() || v.next.Err() != nil):
 		next, hosts := v.next, make([]string, 0, len(v.hosts))
 		v.next = nil
 		for _, who := range next.roll.Members {
@@ -253,6 +254,17 @@ func (v *voting) outcome() (*Group, error) {
 		return nil, v.failed
 	}
 	return nil, nil
+}
+
+// ended is closed when the next generation has ended before this worker had it, as when a member
+// that had it before lost another one. There is nobody to wait for then.
+func (v *voting) ended() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.next == nil {
+		return nil
+	}
+	return v.next.over
 }
 
 // outLocked says with whom the group goes on. The caller holds v.mu.

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
@@ -230,6 +232,64 @@ func TestAKilledWorkerOfADynamicWorldComesBackUnderItsName(t *testing.T) {
 		requireCall(t, again, "worker0")
 		require.Len(t, a.Workers(), 2)
 	})
+}
+
+// held is a store that stands still once so many workers have been counted by it.
+type held struct {
+	store.Store
+	after  int
+	counts int
+	stands chan struct{} // closed then
+	goOn   chan struct{}
+}
+
+func (h *held) Add(c context.Context, key string, delta int64) (int64, error) {
+	n, err := h.Store.Add(c, key, delta)
+	if strings.HasSuffix(key, "/joins") {
+		if h.counts++; h.counts == h.after {
+			close(h.stands)
+			<-h.goOn
+		}
+	}
+	return n, err
+}
+
+// TestAWorkerThatJoinsSlowlyTakesAPlaceThatALaterOneHasHadMeanwhile: its incarnation was counted
+// before that one's.
+func TestAWorkerThatJoinsSlowlyTakesAPlaceThatALaterOneHasHadMeanwhile(t *testing.T) {
+	for name, after := range map[string]int{"left": 1, "killed": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOpen(t)
+				a, _ := o.join(nil)
+				slow := &held{Store: o.st, after: after, stands: make(chan struct{}), goOn: make(chan struct{})}
+				cfg, _ := o.config(func(cfg *Config) { cfg.Store = slow })
+				joined := make(chan *Worker)
+				go func() {
+					w, err := Join(t.Context(), cfg)
+					assert.NoError(t, err)
+					joined <- w
+				}()
+				<-slow.stands
+				quick, host := o.join(nil)
+				require.Equal(t, 1, quick.Rank())
+				requireCall(t, a, quick.Name())
+				if name == "left" {
+					require.NoError(t, quick.Close())
+				} else {
+					o.net.Kill(host)
+				}
+				time.Sleep(3 * time.Second)
+				close(slow.goOn)
+				w := <-joined
+				require.NotNil(t, w)
+				t.Cleanup(func() { require.NoError(t, w.Close()) })
+				require.Equal(t, 1, w.Rank())
+				requireCall(t, a, w.Name())
+				requireCall(t, w, a.Name())
+			})
+		})
+	}
 }
 
 func TestDynamicAndStaticWorldsDoNotMix(t *testing.T) {

@@ -382,6 +382,53 @@ func TestAWorkerThatDoesNotAnswerForAWhileDuringAJoinIsNotLost(t *testing.T) {
 	}
 }
 
+// TestADialOfAWorkerThatOthersHaveLostEndsAfterTheSilenceThatALinkMayHave kills a worker while
+// another one is about to dial it.
+func TestADialOfAWorkerThatOthersHaveLostEndsAfterTheSilenceThatALinkMayHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		const detect = 8 * time.Second // also how long a dial takes that nobody answers
+		n := simnet.New(simnet.Config{MinDelay: time.Millisecond, Detect: detect, Logger: discard})
+		ws, errs := joinAll(t.Context(), memory(t), 12, onSim(n), func(_ int, cfg *Config) { cfg.Functions = []Function{double} })
+		require.NoError(t, errors.Join(errs...))
+		n.Kill("host4")
+		time.Sleep(detect - 100*time.Millisecond)
+		began := time.Now()
+		_, err := double.Call(ws[1].Context(t.Context()), Rank(4), 1)
+		require.ErrorIs(t, err, ErrPeerLost)
+		require.Less(t, time.Since(began), 3*time.Second)
+		closeAll(ws)
+	})
+}
+
+// TestAWorkerThatOneHasLostAndThatAnswersSlowlyIsNotLostToAnother: the path to the one is cut, and
+// that to the other slow.
+func TestAWorkerThatOneHasLostAndThatAnswersSlowlyIsNotLostToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		n := simnet.New(simnet.Config{Logger: discard, Delay: func(from, to string, _ *rand.Rand) time.Duration {
+			if min(from, to) == "host1" && max(from, to) == "host4" {
+				return time.Second
+			}
+			return time.Millisecond
+		}})
+		ws, errs := joinAll(t.Context(), memory(t), 12, onSim(n), func(_ int, cfg *Config) { cfg.Functions = []Function{double} })
+		require.NoError(t, errors.Join(errs...))
+		n.Cut("host0", "host4")
+		_, err := double.Call(ws[0].Context(t.Context()), Rank(4), 1)
+		require.ErrorIs(t, err, ErrPeerLost)
+		requireCall(t, ws[1], Rank(4))
+		closeAll(ws)
+	})
+}
+
+// closeAll closes workers of which some are lost.
+func closeAll(ws []*Worker) {
+	for _, w := range ws {
+		_ = w.Close()
+	}
+}
+
 func TestALinkThatTheOtherEndGaveUpBeforeItHeardTheAnswerIsNoDeparture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)

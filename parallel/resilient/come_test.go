@@ -354,3 +354,57 @@ func TestANewcomerThatIsFasterThanTheTeamComesHoweverLittleThatIs(t *testing.T) 
 		})
 	}
 }
+
+// TestANewcomerThatStillGetsTheStateTellsOfALossOnceTheOthersGoOn has a founder go while a newcomer
+// takes over the state, for ten steps.
+func TestANewcomerThatStillGetsTheStateTellsOfALossOnceTheOthersGoOn(t *testing.T) {
+	const founders, steps, pace = 3, 60, 1500 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		w := newCrowd(t, founders+1)
+		c, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+		defer cancel()
+		begun, came := make(chan struct{}), make(chan struct{})
+		var told []resilient.Change
+		runs := w.train(func(rank int) run {
+			l := newLearner(1)
+			cfg := l.config()
+			cfg.Save = func() ([]byte, error) { return nil, nil }
+			cfg.Load = func([]byte) error { time.Sleep(10 * pace); return nil }
+			if rank < founders {
+				team, err := w.found(c, rank, founders, cfg)
+				if err != nil {
+					return run{err: err}
+				}
+				return train(c, team, l, steps, func(step uint64) error {
+					if rank == 0 && step == 3 {
+						close(begun)
+					}
+					time.Sleep(pace)
+					if rank == 1 && team.Size() > founders {
+						return w.ws[rank].Close()
+					}
+					return nil
+				})
+			}
+			<-begun
+			cfg.Changed = func(change resilient.Change) {
+				select {
+				case <-came:
+				default:
+					told = append(told, change)
+				}
+			}
+			team, err := resilient.Join(c, w.ws[rank], teamName, cfg)
+			close(came)
+			if err != nil {
+				return run{err: err}
+			}
+			return train(c, team, l, steps, func(uint64) error { time.Sleep(pace); return nil })
+		})
+		require.Error(t, runs[1].err)
+		requireUndisturbed(t, alone(t, steps), runs[0], runs[2], runs[3])
+		require.Len(t, told, 1, "it hears of the loss before it has the state")
+		require.Equal(t, []string{w.ws[1].Name()}, told[0].Lost)
+		require.Less(t, told[0].Stood, 2*pace)
+	})
+}

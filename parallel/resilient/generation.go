@@ -60,27 +60,41 @@ func (t *Team) awaitPlace(c context.Context) error {
 	}
 }
 
-// without is the next generation. It is of no use when the members are about to become others.
+// without is the next generation. It is of no use when the members are about to become others, and
+// waits for nobody who says meanwhile that it leaves.
 func (t *Team) without(c context.Context, left []string) (*collective.Group, error) {
-	c, cancel := context.WithCancel(c)
-	defer cancel()
-	if t.over != nil {
-		done := make(chan struct{})
-		defer func() { cancel(); <-done }()
+	members := workers(t.g)
+	for {
+		voting, cancel := context.WithCancel(c)
+		news := make(chan bool, 1)
 		go func() {
-			defer close(done)
-			select {
-			case <-t.over:
-				cancel()
-			case <-c.Done():
-			}
+			defer cancel()
+			news <- t.await(voting, members, left)
 		}()
+		next, err := t.g.Without(voting, left...)
+		cancel()
+		switch more := <-news; {
+		case err == nil:
+			return next, nil
+		case t.isOver():
+			return nil, elastic.ErrOver
+		case !more:
+			return nil, err
+		}
+		left = t.mail.gone(members)
 	}
-	next, err := t.g.Without(c, left...)
-	if err != nil && t.isOver() {
-		return nil, elastic.ErrOver
+}
+
+// await waits until members leave beside those who are known to, or the members are about to become
+// others. It says whether that has happened.
+func (t *Team) await(c context.Context, members, left []string) bool {
+	for c.Err() == nil {
+		if t.isOver() || len(t.mail.gone(members)) > len(left) {
+			return true
+		}
+		t.mail.idle(c, pause)
 	}
-	return next, err
+	return false
 }
 
 // adopt makes the next generation the team's.

@@ -215,7 +215,7 @@ func (m *mail) lookUp(l *letter) (*device.Buffer, error) {
 		}
 		return l.carry(raw)
 	}
-	if l.Entry >= len(s.tensors) || l.Piece < 0 || l.Piece*piece >= s.tensors[l.Entry].Type().Bytes() {
+	if l.Entry >= len(s.entries) || l.Piece < 0 || l.Piece*piece >= s.entries[l.Entry].Bytes {
 		return nil, fmt.Errorf("%w: there is no piece %d of tensor %d", rpc.ErrArguments, l.Piece, l.Entry)
 	}
 	buf, err := s.part(l.Entry, l.Piece)

@@ -15,12 +15,17 @@ import (
 	"github.com/weft-project/weft/parallel/internal/host"
 )
 
-// snapshot is the state of a member before a step. Its tensors share the values of that moment.
+// snapshot is the state of a member before a step. Its tensors share the values of that moment, or
+// have copies.
 type snapshot struct {
 	names   []string
-	tensors []*autodiff.Tensor
+	entries []entry // without sums
 	meta    optim.Meta
-	extra   []byte // the program's own
+	extra   []byte   // the program's own
+	parting *parting // nil where it is not kept
+
+	mu      sync.Mutex
+	tensors []*autodiff.Tensor // only their places change
 
 	once sync.Once
 	made manifest
@@ -74,6 +79,7 @@ func (t *Team) state() (*snapshot, error) {
 		if err := x.Err(); err != nil {
 			return nil, fmt.Errorf("%s: %w", k.names[i], err)
 		}
+		k.entries = append(k.entries, entry{Name: k.names[i], DType: x.Dtype().String(), Shape: x.Shape(), Bytes: x.Type().Bytes()})
 	}
 	return k, nil
 }
@@ -93,6 +99,20 @@ func (t *Team) digest() (string, error) {
 // memory.
 func (k *snapshot) dropValues() { autodiff.Release(k.tensors...) }
 
+func (k *snapshot) acquire(i int) (*device.Buffer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tensors[i].Acquire()
+}
+
+func (k *snapshot) replace(i int, by *device.Buffer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	x := k.tensors[i]
+	k.tensors[i] = autodiff.Wrap(x.Type(), by, nil)
+	autodiff.Release(x)
+}
+
 // manifest lists the snapshot, with sums of all its pieces.
 func (k *snapshot) manifest() (manifest, error) {
 	k.once.Do(func() { k.made, k.err = k.list() })
@@ -101,8 +121,7 @@ func (k *snapshot) manifest() (manifest, error) {
 
 func (k *snapshot) list() (m manifest, err error) {
 	m.Meta, m.Extra = k.meta, k.extra
-	for i, x := range k.tensors {
-		e := entry{Name: k.names[i], DType: x.Dtype().String(), Shape: x.Shape(), Bytes: x.Type().Bytes()}
+	for i, e := range k.entries {
 		for n := range e.pieces() {
 			sum, err := k.sum(i, n)
 			if err != nil {
@@ -138,11 +157,11 @@ func (m manifest) digest() string {
 
 // part is a piece of a tensor, on the host: its own memory where it lies there.
 func (k *snapshot) part(i, n int) (*device.Buffer, error) {
-	b, err := k.tensors[i].Acquire()
+	b, err := k.acquire(i)
 	if err != nil {
 		return nil, err
 	}
-	lo, hi := n*piece, min((n+1)*piece, k.tensors[i].Type().Bytes())
+	lo, hi := n*piece, min((n+1)*piece, k.entries[i].Bytes)
 	if mem, err := b.Host(); err == nil {
 		return device.Foreign(mem[lo:hi], nil, func() { _ = b.Release() }), nil // ours
 	}
@@ -215,7 +234,17 @@ func (k *keeping) snap(step uint64, now func() (*snapshot, error)) {
 		return
 	}
 	if s, err := now(); err == nil { // else newcomers get it elsewhere
+		s.parting = part(s)
 		k.states[step] = s
+	}
+}
+
+// makesStep says that a step makes the next values now: what is not copied yet has them elsewhere.
+func (k *keeping) makesStep() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.states {
+		s.parting.settle()
 	}
 }
 
@@ -231,6 +260,7 @@ func (k *keeping) only(wanted map[uint64]bool) {
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.states, func(step uint64, s *snapshot) bool {
 		if !wanted[step] {
+			s.parting.settle()
 			s.dropValues()
 		}
 		return !wanted[step]

@@ -116,6 +116,38 @@ func TestAStepOverwritesValuesThatWereLookedAtOrHaveCome(t *testing.T) {
 	}
 }
 
+func TestAStepOverwritesValuesOfWhichAKeptStateHasCopies(t *testing.T) {
+	for _, hidden := range []int{3, 9000} { // below a piece, and several of a tensor
+		team := taught(t, 1, 30, hidden, 2)
+		grads := map[*autodiff.Tensor]*autodiff.Tensor{}
+		for _, p := range team.params {
+			grads[p] = nn.Ones(device.Float32, p.Shape()...)
+		}
+		digest, err := team.digest()
+		require.NoError(t, err)
+		team.keeps.snap(0, team.state)
+		k, before := team.keeps.of(0), lies(t, team)
+		<-k.parting.done
+		team.keeps.makesStep()
+		require.NoError(t, team.cfg.Optimizer.Step(grads))
+		require.Equal(t, before, lies(t, team))
+		m, err := k.manifest()
+		require.NoError(t, err)
+		require.Equal(t, digest, m.Digest)
+
+		team.keeps.snap(1, team.state)
+		team.keeps.makesStep() // before all is copied, perhaps
+		digest, err = team.digest()
+		require.NoError(t, err)
+		require.NoError(t, team.cfg.Optimizer.Step(grads))
+		m, err = team.keeps.of(1).manifest()
+		require.NoError(t, err)
+		require.Equal(t, digest, m.Digest)
+		team.keeps.snap(2, team.state)
+		team.keeps.only(nil)
+	}
+}
+
 // BenchmarkLendingAState is what a member does for a newcomer with 100 MB, beside sending: the list
 // with its sums, a copy of each piece, and the digest at the end.
 func BenchmarkLendingAState(b *testing.B) {

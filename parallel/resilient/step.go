@@ -179,6 +179,7 @@ func (t *Team) apply() error {
 		return err
 	}
 	t.loss = head[headLoss]
+	t.keeps.makesStep()
 	if t.catching != nil && !t.caughtUp() {
 		t.catching.push(t.sums)
 	} else if t.broken = t.make(t.m.Step(), t.sums); t.broken != nil {

@@ -36,7 +36,7 @@ type Config struct {
 	// Bucket is how many bytes of small gradients travel together, 1 MiB if 0.
 	Bucket int
 	// Changed is told of losses, newcomers, and of what the team waits for; nil: nobody is. It is
-	// called within Step, and must not call the team.
+	// called within Step, and within New and Join of who gets the state, and must not call the team.
 	Changed func(Change)
 	// Made is told of every step that this member makes, also of those that it makes after the others
 	// when it comes to them. It must not call the team; nil: nobody is.
@@ -249,7 +249,10 @@ func (t *Team) attach(c context.Context, g *collective.Group) error {
 	t.known, t.change, t.since, t.world = know(g), Change{}, time.Time{}, g.Size()
 	err = t.sync(c)
 	for err == nil && t.m.Role() != ledger.Ready {
-		err = t.follow(c)
+		step := t.m.Step()
+		if err = t.follow(c); t.m.Step() > step { // the team has gone on, and this member with it
+			t.changed()
+		}
 	}
 	if err != nil {
 		return errors.Join(err, t.detach())
@@ -263,7 +266,7 @@ func (t *Team) detach() error {
 		return nil
 	}
 	t.stopCatching()
-	if t.g.Err() == nil && !t.moves {
+	if !t.moves { // also where the group has ended: others may be about to go on with this member
 		t.mail.sayGone(context.Background(), workers(t.g))
 	}
 	t.mail.quit()

@@ -180,8 +180,11 @@ func (s *school) end() string {
 	}
 	require.Len(t, digests, 1, "all have the same parameters")
 	made, furthest, again := make([]bool, len(want)), 0.0, 0
-	var stood []time.Duration
+	var stood, took []time.Duration
 	for _, r := range s.told {
+		if took = append(took, r.Took...); r.Stuck != "" {
+			t.Log(r.Stuck)
+		}
 		for i, loss := range r.Losses {
 			made[int(r.First)+i] = true
 			furthest = max(furthest, loss-want[int(r.First)+i], want[int(r.First)+i]-loss)
@@ -205,8 +208,8 @@ func (s *school) end() string {
 		stood = append(stood, 0)
 	}
 	return fmt.Sprintf("%d steps, %d kills (%d of the rendezvous' leader): no loss is further than %.2g from the undisturbed run's; "+
-		"from knowing of a loss to the next step %v (median), %v (9 of 10), %v (at most); %d rows computed again; %d steps lost",
-		steps, s.kills, s.leaders, furthest, stood[len(stood)/2], stood[len(stood)*9/10], stood[len(stood)-1], again, lost)
+		"from knowing of a loss to the next step %v (median), %v (9 of 10), %v (at most); no step took longer than %v; %d rows computed again; %d steps lost",
+		steps, s.kills, s.leaders, furthest, stood[len(stood)/2], stood[len(stood)*9/10], stood[len(stood)-1], slices.Max(took), again, lost)
 }
 
 // TestATeamTrainsOnWhileItsProcessesAreKilled kills one of four processes every ten steps, and

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -58,6 +59,7 @@ type report struct {
 	Coming  time.Duration   // processor time until it had the state
 	Changes []resilient.Change
 	Digest  float64 // of its parameters at the end
+	Stuck   string  // what its goroutines waited for in the first step that took long
 	Err     string
 }
 
@@ -230,7 +232,9 @@ func (s *student) train(c context.Context, team *resilient.Team, x *learner) err
 	used := hostile.CPU()
 	for step := team.Next(); s.goesOn(step); step = team.Next() {
 		began, before := time.Now(), used
+		watch := time.AfterFunc(x.Away+long, func() { s.stuck(step) })
 		loss, err := team.Step(c, step, x.rows(), x.loss)
+		watch.Stop()
 		if err != nil {
 			return err
 		}
@@ -246,6 +250,20 @@ func (s *student) train(c context.Context, team *resilient.Team, x *learner) err
 	var err error
 	s.report.Digest, err = x.digest()
 	return errors.Join(err, team.Close(c))
+}
+
+// long is how long a step does not take, but for what its rows take.
+const long = time.Second
+
+// stuck notes what this process waits for in a step that takes long.
+func (s *student) stuck(step uint64) {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.report.Stuck == "" {
+		s.report.Stuck = fmt.Sprintf("step %d takes more than %v:\n%s", step, s.lesson.Away+long, stacks)
+	}
 }
 
 // pause lets no further step begin, and says how many have been made.

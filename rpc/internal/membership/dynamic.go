@@ -80,6 +80,10 @@ func (ms *Members) inOpen(c context.Context) (there, lost []*roster.Member, err 
 // joinOpen takes a place and links with the others. Of two newcomers, who claims its rank later
 // sees the other.
 func (ms *Members) joinOpen(c context.Context, me roster.Member, mayCome func(from int) (int, error), become func(roster.Member) error, v voucher) error {
+	var err error
+	if me.Incarnation, err = ms.Registry.NewIncarnation(c); err != nil { // others may have come and gone since
+		return err
+	}
 	if err := ms.Registry.claimAny(c, &me, mayCome); err != nil {
 		return err
 	}

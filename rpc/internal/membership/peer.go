@@ -36,9 +36,17 @@ type Peer struct {
 
 // attempt is a dial, for all who wait for it.
 type attempt struct {
-	done chan struct{}
-	err  error // set before done is closed
+	done   chan struct{}
+	err    error // set before done is closed
+	cancel context.CancelCauseFunc
+	short  *time.Timer // ends it early; nil where others have not lost the peer
 }
+
+// doubtTimeout is how long a dial of a worker that others have lost waits for each answer, from
+// when this one heard of it: that is the silence of which links are lost.
+const doubtTimeout = 2400 * time.Millisecond
+
+var errDoubted = fmt.Errorf("no answer within %v: %w", doubtTimeout, ctx.ErrTimeout)
 
 func (p *Peer) links() []transport.Link {
 	p.of.mu.Lock()
@@ -85,11 +93,16 @@ const DialTimeout = 2 * HelloTimeout
 func (p *Peer) attemptLocked() *attempt {
 	if p.dial == nil {
 		a := &attempt{done: make(chan struct{})}
+		var c context.Context
+		c, a.cancel = context.WithCancelCause(p.of.life)
 		p.dial = a
 		p.of.work.Go(func() {
-			err := p.connect()
+			err := p.connect(c)
 			for err != nil && p.of.patientWith(p, err) {
-				err = p.connect()
+				err = p.connect(c)
+			}
+			if cause := context.Cause(c); err != nil && errors.Is(cause, errDoubted) {
+				err = cause
 			}
 			p.of.Event(func(r *roster.Roster) {
 				a.err, p.dial = p.unlinked(err), nil
@@ -97,13 +110,22 @@ func (p *Peer) attemptLocked() *attempt {
 				case err == nil || p.of.life.Err() != nil || p.link != nil:
 				case errors.Is(err, transport.ErrBusy):
 					r.DialBusy(p.Rank, p.Node.Epoch, err)
+				case errors.Is(err, ErrRefused):
+					r.DialRefused(p.Rank, p.Node.Epoch, err)
 				default:
 					r.DialFailed(p.Rank, p.Node.Epoch, err)
 				}
 				p.of.changedLocked()
+				if a.short != nil {
+					a.short.Stop()
+				}
 			})
+			a.cancel(nil)
 			close(a.done)
 		})
+	}
+	if a := p.dial; a.short == nil && p.of.roster.Doubted(p.Rank, p.Node.Epoch) {
+		a.short = time.AfterFunc(doubtTimeout, func() { a.cancel(errDoubted) })
 	}
 	return p.dial
 }
@@ -138,9 +160,9 @@ func (p *Peer) unlinked(err error) error {
 }
 
 // connect makes the link. Where both ends dial at once, the link of the lower rank's stays.
-func (p *Peer) connect() error {
+func (p *Peer) connect(c context.Context) error {
 	ms := p.of
-	c, cancel := context.WithTimeout(ms.life, DialTimeout)
+	c, cancel := context.WithTimeout(c, DialTimeout)
 	defer cancel()
 	addr := p.Addr
 	if p.Rank == ms.Me.Rank {
@@ -150,7 +172,17 @@ func (p *Peer) connect() error {
 	if err != nil {
 		return err
 	}
+	p.heard()
 	return ms.introduce(c, p, link)
+}
+
+// heard gives a peer that has answered, and that others have lost, the same time again.
+func (p *Peer) heard() {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	if a := p.dial; a != nil && a.short != nil {
+		a.short.Reset(doubtTimeout)
+	}
 }
 
 // introduce greets the peer at the other end of a new link, and puts the link to use.

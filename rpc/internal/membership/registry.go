@@ -129,9 +129,20 @@ func pause(c context.Context, d time.Duration) error {
 	}
 }
 
-// claim takes a key. Where its holder answers at its address the key is taken; where it does not,
-// it is about to be declared lost by those that had a link with it.
-func (g *Registry) claim(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
+// errOvertaken is why a worker does not take the place of a life that is over: that one joined
+// after it, so that those who knew that one would take this worker for an older life.
+var errOvertaken = errors.New("a worker that joined later has been there")
+
+// holder is who a claim is of.
+type holder struct {
+	addr        string
+	incarnation uint64
+}
+
+// claim takes a key for a worker of that incarnation. Where its holder answers at its address the
+// key is taken; where it does not, it is about to be declared lost by those that had a link with
+// it.
+func (g *Registry) claim(c context.Context, key, value string, incarnation uint64, of func(have string) (holder, error), taken func(have string) error) error {
 	expected, mute := "", "" // mute is an address where nobody answered
 	for {
 		raw, err := g.Store.CompareSet(c, key, []byte(expected), []byte(value))
@@ -146,14 +157,17 @@ func (g *Registry) claim(c context.Context, key, value string, addr func(have st
 		}
 		have, lost := strings.CutPrefix(string(raw), LostMark)
 		if have != Going && have != "" {
-			at, err := addr(have)
+			h, err := of(have)
 			if err != nil {
 				return err
 			}
-			if !(lost && at == mute) && g.Answers(c, at) {
+			if !(lost && h.addr == mute) && g.Answers(c, h.addr) {
 				return taken(have)
 			}
-			mute = at
+			if h.incarnation > incarnation {
+				return fmt.Errorf("%w: %w", taken(have), errOvertaken)
+			}
+			mute = h.addr
 		}
 		if expected = ""; lost {
 			expected = string(raw)
@@ -180,19 +194,19 @@ func (g *Registry) Answers(c context.Context, addr string) bool {
 	return err == nil || errors.Is(err, transport.ErrIdentity) || errors.Is(err, transport.ErrBusy)
 }
 
-func recordAddr(have string) (string, error) {
+func rankHolder(have string) (holder, error) {
 	var m roster.Member
 	err := wire.Decode([]byte(have), &m)
-	return m.Addr, err
+	return holder{m.Addr, m.Incarnation}, err
 }
 
-func nameAddr(have string) (string, error) {
-	_, _, addr, err := parseNameClaim(have)
-	return addr, err
+func nameHolder(have string) (holder, error) {
+	_, incarnation, addr, err := parseNameClaim(have)
+	return holder{addr, incarnation}, err
 }
 
 func (g *Registry) takeName(c context.Context, me *roster.Member) error {
-	return g.claim(c, nameKey(me.Name), nameClaim(me), nameAddr, func(have string) error {
+	return g.claim(c, nameKey(me.Name), nameClaim(me), me.Incarnation, nameHolder, func(have string) error {
 		rank, _, _, _ := parseNameClaim(have)
 		return fmt.Errorf("%w: %q by the worker of rank %d", ErrNameTaken, me.Name, rank)
 	})
@@ -203,7 +217,7 @@ func (g *Registry) takeRank(c context.Context, me *roster.Member) error {
 	if err != nil {
 		return err
 	}
-	return g.claim(c, RankKey(me.Rank), string(raw), recordAddr, rankTaken)
+	return g.claim(c, RankKey(me.Rank), string(raw), me.Incarnation, rankHolder, rankTaken)
 }
 
 func rankTaken(have string) error {
@@ -392,17 +406,28 @@ func (g *Registry) claimAny(c context.Context, me *roster.Member, mayCome func(f
 		if at, err := g.recordOf(c, rank); me.Rank == 0 && err == nil && at.Member != nil && !at.lost {
 			continue
 		}
-		err = g.takeRank(c, &mine)
+		err = g.takeBoth(c, &mine)
+		for errors.Is(err, errOvertaken) {
+			g.Unclaim()
+			if mine.Incarnation, err = g.NewIncarnation(c); err == nil {
+				err = g.takeBoth(c, &mine)
+			}
+		}
 		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
 			continue
-		}
-		if err == nil {
-			err = g.takeName(c, &mine)
 		}
 		*me = mine
 		return err
 	}
 	return fmt.Errorf("%w: all of them", ErrRankTaken)
+}
+
+// takeBoth takes a rank and a name.
+func (g *Registry) takeBoth(c context.Context, me *roster.Member) error {
+	if err := g.takeRank(c, me); err != nil {
+		return err
+	}
+	return g.takeName(c, me)
 }
 
 // raise makes sure that who reads all ranks reads this one.

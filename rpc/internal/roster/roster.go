@@ -47,7 +47,7 @@ type Kind uint8
 // What a shell is asked to do.
 const (
 	Changed Kind = iota // Member is in State now, because of Cause: calls to who left or is lost fail, watchers are told
-	Dial                // link with Member, and tell LinkUp, DialFailed or DialBusy
+	Dial                // link with Member, and tell LinkUp, DialFailed, DialRefused or DialBusy
 	Tell                // send News to the linked worker of rank To
 	Bury                // Member is lost: its place in the store may be taken
 )
@@ -71,6 +71,7 @@ type entry struct {
 	told    bool   // its end was passed on
 	dialled bool   // a Dial is out
 	fails   int    // dials that failed in a row
+	refuses bool   // the last of them was answered
 	busy    int    // dials that a crowd refused, since it was linked
 }
 
@@ -161,7 +162,7 @@ func (r *Roster) LinkUp(rank int, incarnation uint64) error {
 		return nil
 	}
 	r.links++
-	e.linked, e.fails, e.busy, e.rumour, e.dialled = true, 0, 0, "", false
+	e.linked, e.fails, e.refuses, e.busy, e.rumour, e.dialled = true, 0, false, 0, "", false
 	if e.state == Known {
 		e.state = Linked
 		r.acts = append(r.acts, Action{Kind: Changed, Member: e.Member, State: Linked})
@@ -208,11 +209,21 @@ func (r *Roster) Doubted(rank int, incarnation uint64) bool {
 // DialFailed says that no link came about. Once may be chance; not twice, nor where others have
 // lost the member.
 func (r *Roster) DialFailed(rank int, incarnation uint64, cause error) {
+	r.dialFailed(rank, incarnation, cause, false)
+}
+
+// DialRefused says that somebody answered, and refused the link. So it is lost to this worker, but
+// may be there for others: its place in the store stays its own.
+func (r *Roster) DialRefused(rank int, incarnation uint64, cause error) {
+	r.dialFailed(rank, incarnation, cause, true)
+}
+
+func (r *Roster) dialFailed(rank int, incarnation uint64, cause error, refuses bool) {
 	e := r.life(rank, incarnation)
 	if e == nil || !e.alive() || e.linked {
 		return
 	}
-	e.dialled = false
+	e.dialled, e.refuses = false, refuses
 	e.fails++
 	if e.rumour != "" {
 		r.endLife(e, Lost, fmt.Errorf("it does not answer (%w), and others say: %s", cause, e.rumour), -1)
@@ -284,6 +295,7 @@ func (r *Roster) Gossip(from int, n News) {
 		case e.rumour == "":
 			e.rumour = max(n.Cause, "lost")
 			r.tellEnd(e, n, from)
+			e.dialled = false // a dial that is out is not to wait, nor to take long
 			r.dial(e, false)
 		}
 	}
@@ -304,7 +316,7 @@ func (r *Roster) endLife(e *entry, state State, cause error, from int) {
 	}
 	e.state, e.linked = state, false
 	r.acts = append(r.acts, Action{Kind: Changed, Member: e.Member, State: state, Cause: cause})
-	if state == Lost {
+	if state == Lost && !e.refuses {
 		r.acts = append(r.acts, Action{Kind: Bury, Member: e.Member})
 	}
 	r.tellEnd(e, News{State: state, Member: e.Member, Cause: cause.Error()}, from)

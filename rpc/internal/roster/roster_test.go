@@ -308,9 +308,9 @@ func TestWhoHasALinkTrustsItAndWhoHasNoneLooks(t *testing.T) {
 	r.dialled(3)
 	r.Gossip(1, News{State: Lost, Member: member(3, 3), Cause: "silent"})
 	acts := r.Actions()
-	require.Len(t, acts, 1)
-	require.Equal(t, Tell, acts[0].Kind, "passed on, but not to where it came from")
-	require.Equal(t, 2, acts[0].To)
+	require.Equal(t, []Kind{Tell, Dial}, []Kind{acts[0].Kind, acts[1].Kind})
+	require.Equal(t, 2, acts[0].To, "passed on, but not to where it came from")
+	require.False(t, acts[1].Later, "a dial is out, which is not to wait any more")
 	r.Gossip(2, News{State: Lost, Member: member(3, 3), Cause: "silent"})
 	require.Empty(t, r.Actions(), "once")
 	require.True(t, r.Doubted(3, 3))
@@ -418,6 +418,25 @@ func TestADialThatFailsTwiceIsALoss(t *testing.T) {
 	r.dialled(5)
 	r.DialFailed(5, 5, errCut)
 	require.Equal(t, []string{"w5.5 5 →0"}, did(r, Changed))
+}
+
+func TestWhoAnswersAndRefusesALinkKeepsItsPlace(t *testing.T) {
+	r := linked(t, 1)
+	require.NoError(t, r.Hear(member(5, 5)))
+	for range maxFails {
+		r.dialled(5)
+		r.DialRefused(5, 5, errCut)
+	}
+	acts := r.Actions()
+	require.Equal(t, []Kind{Changed, Tell}, []Kind{acts[0].Kind, acts[1].Kind}, "and nobody is buried")
+	require.Equal(t, Lost, acts[0].State)
+
+	require.NoError(t, r.Hear(member(6, 6)))
+	r.dialled(6)
+	r.DialRefused(6, 6, errCut)
+	r.dialled(6)
+	r.DialFailed(6, 6, errCut)
+	require.Contains(t, did(r, Bury), "w6.6 0 →0", "it does not answer any more")
 }
 
 func TestACrowdIsNoLossUnlessItGoesOnForEver(t *testing.T) {
