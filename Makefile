@@ -7,9 +7,11 @@ SHELL := bash
 FUZZTIME ?= 10m
 FUZZIN ?= .
 SOAKTIME ?= 4h
-# The race detector needs cgo and a C compiler; the rest of the project needs neither. It does not look at the arithmetic of Go's cryptography, which starts
-# no goroutine, and takes a quarter of the time of tests whose workers connect.
-RACE := $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && echo -race -gcflags=crypto/internal/fips140/...=-race=false)
+# The race detector needs cgo and a C compiler; the rest of the project needs neither. It does not look at the arithmetic of Go's cryptography, nor at the
+# compiler of the interpreter of GPUs: they start no goroutine and share nothing, and take a quarter of the time of tests that connect workers or have a GPU.
+RACE := $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && echo -race)
+PURE := crypto/internal/fips140/... github.com/weft-project/weft/internal/ptx/compile github.com/weft-project/weft/internal/ptx/syntax
+RACE += $(if $(RACE),$(foreach pure,$(PURE),-gcflags=$(pure)=-race=false))
 # Go's vectors, where the toolchain has them: several times faster loops. GOEXPERIMENT= make … goes without.
 GOEXPERIMENT ?= $(shell [ "$$(go env GOARCH)" = amd64 ] && GOEXPERIMENT=simd go list simd/archsimd >/dev/null 2>&1 && echo simd)
 export GOEXPERIMENT
@@ -40,7 +42,7 @@ elastic:
 GOROUTINES := '^\s*go (func\b|[A-Za-z_.]+\()|\.Go\(|AfterFunc\('
 LIBRARIES := --exclude-dir=bench --exclude-dir=examples --exclude-dir=tools
 test:
-	[ -n "$(RACE)" ] || echo "make test: no C compiler (go env CC, CGO_ENABLED=1), so testing without the race detector" >&2
+	[ -n "$(strip $(RACE))" ] || echo "make test: no C compiler (go env CC, CGO_ENABLED=1), so testing without the race detector" >&2
 	go vet ./...
 	folders() { xargs -r -n 1 dirname | sort -u; }
 	names() { xargs -r sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -; }
