@@ -35,7 +35,7 @@ type lexer struct {
 	err  error
 }
 
-func (x *lexer) fail(format string, a ...any) token {
+func (x *lexer) broken(format string, a ...any) token {
 	x.err, x.at = fmt.Errorf(format, a...), len(x.src)
 	return token{tokenEnd, "the end", x.line, x.at}
 }
@@ -58,7 +58,7 @@ func (x *lexer) blank() {
 			inside, _, ok := strings.Cut(src[x.at+2:], "*/")
 			x.line += strings.Count(inside, "\n")
 			if !ok {
-				x.fail("line %d: a comment without an end", x.line)
+				x.broken("line %d: a comment without an end", x.line)
 				return
 			}
 			x.at += len(inside) + 4
@@ -81,7 +81,7 @@ func (x *lexer) token() token {
 		for i++; i < len(src) && src[i] != '"' && src[i] != '\n'; i++ {
 		}
 		if i == len(src) || src[i] != '"' {
-			return x.fail("line %d: a string without an end", x.line)
+			return x.broken("line %d: a string without an end", x.line)
 		}
 		x.at = i + 1
 		return token{tokenString, src[from+1 : i], x.line, from}
@@ -103,7 +103,7 @@ func (x *lexer) token() token {
 			break
 		}
 	case c < ' ' || c > '~':
-		return x.fail("line %d: byte %#x in the text", x.line, c)
+		return x.broken("line %d: byte %#x in the text", x.line, c)
 	default:
 		i++
 	}
