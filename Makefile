@@ -7,14 +7,19 @@ SHELL := bash
 FUZZTIME ?= 10m
 FUZZIN ?= .
 SOAKTIME ?= 4h
-# The race detector needs cgo and a C compiler; the rest of the project needs neither.
+# The race detector needs cgo and a C compiler; the rest of the project needs neither. It does not look at the arithmetic of Go's cryptography, nor at the
+# compiler of the interpreter of GPUs: they start no goroutine and share nothing, and take a quarter of the time of tests that connect workers or have a GPU.
 RACE := $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && echo -race)
+PURE := crypto/internal/fips140/... github.com/weft-project/weft/internal/ptx/compile github.com/weft-project/weft/internal/ptx/syntax
+RACE += $(if $(RACE),$(foreach pure,$(PURE),-gcflags=$(pure)=-race=false))
 # Go's vectors, where the toolchain has them: several times faster loops. GOEXPERIMENT= make … goes without.
 GOEXPERIMENT ?= $(shell [ "$$(go env GOARCH)" = amd64 ] && GOEXPERIMENT=simd go list simd/archsimd >/dev/null 2>&1 && echo simd)
 export GOEXPERIMENT
 # The race detector lets every process sleep for a second before it ends, and the tests of each package are one.
 export GORACE ?= atexit_sleep_ms=0
 TOOL := go tool -modfile=tools/go.mod
+# Go's tools and most tests spend a seventh of their time in the collector, which has no need to be as frugal as a program's.
+test lint fuzz gpu gpu-test: export GOGC ?= 400
 
 build:
 	go build ./...
@@ -37,7 +42,7 @@ elastic:
 GOROUTINES := '^\s*go (func\b|[A-Za-z_.]+\()|\.Go\(|AfterFunc\('
 LIBRARIES := --exclude-dir=bench --exclude-dir=examples --exclude-dir=tools
 test:
-	[ -n "$(RACE)" ] || echo "make test: no C compiler (go env CC, CGO_ENABLED=1), so testing without the race detector" >&2
+	[ -n "$(strip $(RACE))" ] || echo "make test: no C compiler (go env CC, CGO_ENABLED=1), so testing without the race detector" >&2
 	go vet ./...
 	folders() { xargs -r -n 1 dirname | sort -u; }
 	names() { xargs -r sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -; }
@@ -48,7 +53,7 @@ test:
 	files=$$(grep -rlE --include='*_test.go' $(LIBRARIES) $(GOROUTINES) . | xargs grep -L '^//go:build' | while read -r f; do grep -qxF "$${f%/*}" <<<"$$plain" && echo "$$f" || true; done)
 	both=$$(folders <<<"$$files")
 	go test -vet=off -shuffle=on $$(comm -23 <(echo "$$plain") <(echo "$$both"))
-	go test -vet=off -shuffle=on -skip "^($$(names <<<"$$files"))$$" $$both
+	go test -vet=off -shuffle=on -skip "^($$(names <<<"$$files"))$$" ./kernels/gpu $$(grep -vx ./kernels/gpu <<<"$$both") # what takes longest begins first
 	go test -vet=off $(RACE) -shuffle=on $$raced
 	go test -vet=off $(RACE) -shuffle=on -run "^($$(names <<<"$$files"))$$" $$both
 	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector. Nor does it go over files with the tag !race: they run
@@ -131,9 +136,9 @@ GPURUN ?= $(if $(filter ./...,$(GPUTESTS)),.,ThroughTheDriver|WithoutAGPU|EachGP
 gpu-test:
 	$(GPU) go vet -tags gpu ./...
 	$(GPU) go vet -tags "gpu gpucheck" ./...
-	$(GPU) go test $(RACE) -tags gpu -shuffle=on ./device/cuda/native/...
-	$(GPU) go test $(RACE) -tags gpu -shuffle=on -run '$(GPURUN)' $(GPUTESTS)
-	$(GPU) go test -tags gpu -run ThroughTheDriver ./kernels/gpu ./bench/gpu/... # without the race detector, which takes minutes
+	$(GPU) go test -vet=off $(RACE) -tags gpu -shuffle=on ./device/cuda/native/...
+	$(GPU) go test -vet=off $(RACE) -tags gpu -shuffle=on -run '$(GPURUN)' $(GPUTESTS)
+	$(GPU) go test -vet=off -tags gpu -run ThroughTheDriver ./kernels/gpu ./bench/gpu/... # without the race detector, which takes minutes
 
 # A driver that hangs, crashes, loses the GPU or runs out of memory in each of its calls: all calls with all kinds, of which gpu-test takes a sample.
 gpu-faults:

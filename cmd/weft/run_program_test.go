@@ -99,3 +99,15 @@ func TestAProgramThatCannotBeStartedHasTheExitCodeOfWhenItWasFound(t *testing.T)
 		require.Equal(t, c.code, code, "%s: %s", why, stderr)
 	}
 }
+
+func TestAProgramThatRefusesAFlagOfWeftRunIsToldApartFromWeft(t *testing.T) {
+	refuses := []string{"run", "--no-prefix", "sh", "-c", "exit $0"}
+	const hint = "weft: the program got --nproc-per-node, which stands behind its name; flags of weft run stand before it\n"
+	code, _, stderr := weft(t, append(refuses, "2", "--nproc_per_node=2")...)
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, hint)
+	for _, args := range [][]string{{"3", "--nproc-per-node=2"}, {"2", "--epochs=2"}} {
+		_, _, stderr := weft(t, append(refuses, args...)...)
+		require.NotContains(t, stderr, hint, args)
+	}
+}

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,17 +17,10 @@ import (
 // interpreted, and its cuBLASLt is loops. It happens in a process of its own: in this one another
 // test may have looked for a GPU already, and the driver is opened once.
 func TestTheModelTrainsThroughTheDriverAsOnTheCPU(t *testing.T) {
-	const alone = "WEFT_TEST_ALONE"
-	if os.Getenv(alone) == "" {
-		again := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-		again.Env = append(os.Environ(), alone+"=1")
-		out, err := again.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		require.Contains(t, string(out), "--- PASS: "+t.Name())
+	lib := fakecuda.Alone(t)
+	if lib == nil {
 		return
 	}
-	lib, err := fakecuda.Open(t.TempDir())
-	require.NoError(t, err)
 	lib.Use(fakecuda.Interpreter())
 	driver, err := native.Open(0)
 	require.NoError(t, err)

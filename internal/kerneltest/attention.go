@@ -238,8 +238,8 @@ func attentionGrad(i kernels.AttentionGrad, in []Tensor, out []kernels.Type) []T
 				gv.add(p[j]*g, b, j, ofV+key, e)
 			}
 		}
-		for j := range p {
-			gs := softmaxGrad(p, gp, j, false) / math.Sqrt(float64(d))
+		for j, gs := range softmaxGrad(p, gp, false) {
+			gs /= math.Sqrt(float64(d))
 			for e := range d {
 				gq.add(gs*l.k.at([]int{b, j, key, e}), b, row, head, e)
 				gk.add(gs*l.q.at([]int{b, row, head, e}), b, j, ofK+key, e)

@@ -31,9 +31,9 @@ func network(i kernels.Instr, in []Tensor, out kernels.Type) ([]Tensor, error) {
 	case kernels.Softmax:
 		return []Tensor{byLine(out, i.Axis, func(idx []int) []float64 { return softmax(lineOf(in[0], i.Axis, idx), i.Log) })}, nil
 	case kernels.SoftmaxGrad:
-		return one(func(idx []int) float64 {
-			return softmaxGrad(lineOf(in[0], i.Axis, idx), lineOf(in[1], i.Axis, idx), idx[i.Axis], i.Log)
-		})
+		return []Tensor{byLine(out, i.Axis, func(idx []int) []float64 {
+			return softmaxGrad(lineOf(in[0], i.Axis, idx), lineOf(in[1], i.Axis, idx), i.Log)
+		})}, nil
 	case kernels.Normalize:
 		last := len(out.Shape) - 1
 		return []Tensor{byLine(out, last, func(idx []int) []float64 {
@@ -53,9 +53,10 @@ func network(i kernels.Instr, in []Tensor, out kernels.Type) ([]Tensor, error) {
 		return layerNormGrad(in, i.Eps), nil
 	case kernels.NormalizeGrad:
 		last := len(out.Shape) - 1
-		return one(func(idx []int) float64 {
-			return normalizeGrad(lineOf(in[0], last, idx), lineOf(in[1], last, idx), i.Eps, idx[last])
-		})
+		return []Tensor{byLine(out, last, func(idx []int) []float64 {
+			hat, rstd := normalize(lineOf(in[0], last, idx), i.Eps)
+			return normalizeGrad(hat, lineOf(in[1], last, idx), rstd)
+		})}, nil
 	}
 	panic(fmt.Sprint("no oracle for ", i))
 }
@@ -126,20 +127,23 @@ func softmax(x []float64, log bool) []float64 {
 }
 
 // softmaxGrad multiplies gy by the Jacobian, element by element.
-func softmaxGrad(y, gy []float64, at int, log bool) float64 {
-	s := 0.0
-	for k := range y {
-		same := 0.0
-		if k == at {
-			same = 1
-		}
-		if log {
-			s += gy[k] * (same - math.Exp(y[at]))
-		} else {
-			s += gy[k] * y[k] * (same - y[at])
+func softmaxGrad(y, gy []float64, log bool) []float64 {
+	out := make([]float64, len(y))
+	for at := range y {
+		p := math.Exp(y[at])
+		for k := range y {
+			same := 0.0
+			if k == at {
+				same = 1
+			}
+			if log {
+				out[at] += gy[k] * (same - p)
+			} else {
+				out[at] += gy[k] * y[k] * (same - y[at])
+			}
 		}
 	}
-	return s
+	return out
 }
 
 // crossEntropy is the loss, or with a third operand its gradient.
@@ -178,8 +182,9 @@ func normalize(x []float64, eps float64) (hat []float64, rstd float64) {
 		variance += (v - mean) * (v - mean) / n
 	}
 	rstd = 1 / math.Sqrt(variance+eps)
-	for _, v := range x {
-		hat = append(hat, (v-mean)*rstd)
+	hat = make([]float64, len(x))
+	for k, v := range x {
+		hat[k] = (v - mean) * rstd
 	}
 	return hat, rstd
 }
@@ -191,15 +196,13 @@ func layerNormGrad(in []Tensor, eps float64) []Tensor {
 	out := []Tensor{{x.Type, make([]float64, len(x.V))}, {gamma.Type, make([]float64, n)}, {gamma.Type, make([]float64, n)}}
 	for at := 0; at < len(x.V); at += n {
 		row, g := x.V[at:at+n], slices.Clone(gy.V[at:at+n])
-		hat, _ := normalize(row, eps)
+		hat, rstd := normalize(row, eps)
 		for k := range g {
 			out[1].V[k] += g[k] * hat[k]
 			out[2].V[k] += g[k]
 			g[k] *= gamma.V[k]
 		}
-		for k := range g {
-			out[0].V[at+k] = normalizeGrad(row, g, eps, k)
-		}
+		copy(out[0].V[at:], normalizeGrad(hat, g, rstd))
 	}
 	return out
 }
@@ -233,16 +236,17 @@ func unitOf(d device.Dtype) float64 {
 	return math.Ldexp(1, -23)
 }
 
-// normalizeGrad multiplies gy by the Jacobian, element by element.
-func normalizeGrad(x, gy []float64, eps float64, at int) float64 {
-	hat, rstd := normalize(x, eps)
-	n, s := float64(len(x)), 0.0
-	for k := range x {
-		d := -1/n - hat[k]*hat[at]/n
-		if k == at {
-			d++
+// normalizeGrad multiplies gy by the Jacobian, element by element, from what normalize gives.
+func normalizeGrad(hat, gy []float64, rstd float64) []float64 {
+	n, out := float64(len(hat)), make([]float64, len(hat))
+	for at := range out {
+		for k := range hat {
+			d := -1/n - hat[k]*hat[at]/n
+			if k == at {
+				d++
+			}
+			out[at] += gy[k] * d * rstd
 		}
-		s += gy[k] * d * rstd
 	}
-	return s
+	return out
 }

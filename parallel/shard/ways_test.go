@@ -338,3 +338,8 @@ func TestSeveralForwardsMayComeBeforeTheirBackwards(t *testing.T) {
 	})
 	w.requireWell(all)
 }
+
+// sum is a loss that reads a parameter in its backward.
+func sum(before, p *autodiff.Tensor) *autodiff.Tensor {
+	return autodiff.Add(before, autodiff.Sum(autodiff.Mul(p, p)))
+}

@@ -5,7 +5,6 @@ package gpus
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"sync"
 	"testing"
 
@@ -21,21 +20,14 @@ import (
 
 // Two GPUs of one process through the driver, in a process of its own: the driver is opened once.
 func TestTwoGPUsOfOneProcessTrainSideBySideThroughTheDriver(t *testing.T) {
-	const alone = "WEFT_TEST_ALONE"
-	if os.Getenv(alone) == "" {
-		for _, peers := range []string{"0", "1"} {
-			again := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-			again.Env = append(os.Environ(), alone+"="+peers)
-			out, err := again.CombinedOutput()
-			require.NoError(t, err, "%s", out)
-			require.Contains(t, string(out), "--- PASS: "+t.Name())
-		}
+	const peers = "WEFT_TEST_PEERS"
+	lib := fakecuda.Alone(t, peers+"=0")
+	if lib == nil {
+		fakecuda.Alone(t, peers+"=1")
 		return
 	}
-	lib, err := fakecuda.Open(t.TempDir())
-	require.NoError(t, err)
 	lib.Use(fakecuda.Interpreter())
-	lib.Set("peers", map[string]int{"0": 0, "1": 1}[os.Getenv(alone)])
+	lib.Set("peers", map[string]int{"0": 0, "1": 1}[os.Getenv(peers)])
 	var devs [2]*device.Accelerator
 	for k := range devs {
 		d, err := native.Open(k)

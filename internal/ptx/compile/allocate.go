@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/weft-project/weft/internal/ptx/simt"
@@ -124,10 +125,8 @@ func (b bitset) set(r int32)      { b[r>>6] |= 1 << (r & 63) }
 
 func (b bitset) each(f func(r int)) {
 	for w, v := range b {
-		for k := range 64 {
-			if v>>k&1 != 0 {
-				f(w*64 + k)
-			}
+		for ; v != 0; v &= v - 1 {
+			f(w*64 + bits.TrailingZeros64(v))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/weft-project/weft/internal/ptx/simt"
@@ -84,10 +85,7 @@ func Kernel(src *syntax.Source, globals map[string]uint64, f *syntax.Function, m
 	for _, at := range c.places {
 		n = max(n, at+1)
 	}
-	c.k.Template = make([]simt.Lanes, n)
-	for k := range c.k.Template {
-		fillLanes(&c.k.Template[k], simt.Poison)
-	}
+	c.k.Template = slices.Repeat([]uint64{simt.Poison}, n)
 	for r, at := range c.places {
 		if c.pinned[r] {
 			c.k.Template[at] = before[r]
@@ -102,6 +100,9 @@ func Kernel(src *syntax.Source, globals map[string]uint64, f *syntax.Function, m
 // entry compiles an entry from its beginning.
 func (c *compiler) entry(f *syntax.Function) error {
 	k := &simt.Kernel{Name: f.Name, Threads: f.Threads, Granule: 4, Meter: c.meter}
+	if c.k != nil { // it is as long as it was the first time
+		k.Code, k.Text = make([]simt.Op, 0, len(c.k.Code)), c.k.Text[:0]
+	}
 	c.k, c.at, c.consts, c.dynamic, c.depth, c.seen = k, nil, map[uint64]int{}, -1, 0, 0
 	c.marks, c.pinned = nil, nil
 	c.push(true)
@@ -122,7 +123,7 @@ func (c *compiler) entry(f *syntax.Function) error {
 	}
 	k.Static = (k.Static + 15) &^ 15
 	if c.dynamic >= 0 {
-		fillLanes(&k.Template[c.dynamic], uint64(k.Static))
+		k.Template[c.dynamic] = uint64(k.Static)
 	}
 	return nil
 }
@@ -136,13 +137,14 @@ func (c *compiler) home(r int) int {
 }
 
 // reads and writes note what the next instruction does with a register, and say where it lies.
-func (c *compiler) reads(r int) int {
-	c.marks = append(c.marks, mark{int32(len(c.k.Code)), int32(r), false})
-	return c.home(r)
-}
+func (c *compiler) reads(r int) int { return c.uses(r, false) }
 
-func (c *compiler) writes(r int) int {
-	c.marks = append(c.marks, mark{int32(len(c.k.Code)), int32(r), true})
+func (c *compiler) writes(r int) int { return c.uses(r, true) }
+
+func (c *compiler) uses(r int, def bool) int {
+	if c.places == nil {
+		c.marks = append(c.marks, mark{int32(len(c.k.Code)), int32(r), def})
+	}
 	return c.home(r)
 }
 
@@ -181,7 +183,7 @@ func (c *compiler) statement(f *syntax.Function, s *syntax.Statement) error {
 	case syntax.StmtInstr:
 		err := c.instruction(f, s)
 		if err != nil && s.Line > 0 {
-			return fmt.Errorf("%s, line %d: %q: %w", f.Name, s.Line, s.Text, err)
+			return fmt.Errorf("%s, line %d: %q: %w", f.Name, s.Line, simt.Origin{Text: s.Text}, err)
 		}
 		return err
 	}
@@ -252,15 +254,9 @@ func (c *compiler) shared(v *syntax.Variable) symbol {
 }
 
 func (c *compiler) register() int {
-	c.k.Template = append(c.k.Template, simt.Lanes{})
+	c.k.Template = append(c.k.Template, simt.Poison)
 	c.pinned = append(c.pinned, false)
 	return len(c.k.Template) - 1
-}
-
-func fillLanes(r *simt.Lanes, v uint64) {
-	for l := range r {
-		r[l] = v
-	}
 }
 
 // constant gives the register that holds a value.
@@ -269,7 +265,7 @@ func (c *compiler) constant(v uint64) int {
 	if !ok {
 		k = c.register()
 		c.pinned[k] = true
-		fillLanes(&c.k.Template[k], v)
+		c.k.Template[k] = v
 		c.consts[v] = k
 	}
 	return c.reads(k)

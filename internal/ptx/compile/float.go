@@ -90,10 +90,22 @@ func fmaLanes(D, A, B, C *simt.Lanes, m uint32) {
 		p := float64(math.Float32frombits(uint32(A[l]))) * float64(math.Float32frombits(uint32(B[l])))
 		c := float64(math.Float32frombits(uint32(C[l])))
 		s := p + c
-		if u := math.Float64bits(s); u&(1<<29-1) == 1<<28 || u<<1>>53 < 1023-126 {
+		if u := math.Float64bits(s); u&(1<<29-1) == 1<<28 || u<<1>>53-1 < 1023-126-1 { // but for zero, which is exact
 			s = odd(p, c)
 		}
 		D[l] = uint64(math.Float32bits(float32(s)))
+	}
+}
+
+// fma64Lanes calls math.FMA by its name: as a value it would not be the processor's.
+//
+//go:norace
+//go:nocheckptr
+func fma64Lanes(D, A, B, C *simt.Lanes, m uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			D[l] = math.Float64bits(math.FMA(math.Float64frombits(A[l]), math.Float64frombits(B[l]), math.Float64frombits(C[l])))
+		}
 	}
 }
 
@@ -263,7 +275,9 @@ func (c *compiler) float64(s *syntax.Statement) (simt.Exec, error) {
 	case "mul":
 		return mul[float64](d, x[0], x[1]), nil
 	case "fma", "mad":
-		return map3(d, x[0], x[1], x[2], math.FMA), nil
+		return func(w *simt.Warp, m uint32) {
+			fma64Lanes(&w.Regs[d], &w.Regs[x[0]], &w.Regs[x[1]], &w.Regs[x[2]], m)
+		}, nil
 	case "div":
 		return map2(d, x[0], x[1], func(a, b float64) float64 { return a / b }), nil
 	case "min", "max":

@@ -40,12 +40,7 @@ func (c *compiler) mma(s *syntax.Statement) (simt.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	read := reader(t)
-	part := func(v uint64, e int) float64 { return read(v >> (16 * e)) }
-	if each == 1 {
-		part = func(v uint64, _ int) float64 { return read(v &^ 0x1fff) } // the last 13 bits do not count
-	}
-	p, meter := &tile{d: d, a: a, b: b, sum: sum, k: k, each: each, part: part}, c.k.Meter
+	p, meter := &tile{d: d, a: a, b: b, sum: sum, k: k, each: each, of: t.Kind}, c.k.Meter
 	return func(w *simt.Warp, m uint32) {
 		if m != simt.Full {
 			w.FailAt(w.Live, 0, "a product of matrices by a part of a warp")
@@ -58,11 +53,22 @@ func (c *compiler) mma(s *syntax.Statement) (simt.Exec, error) {
 	}, nil
 }
 
-// tile is an mma instruction: its registers, k, how many elements one has, and how to read them.
+// tile is an mma instruction: its registers, k, how many elements one has, and the kind of them.
 type tile struct {
 	d, a, b, sum []int
 	k, each      int
-	part         func(v uint64, e int) float64
+	of           byte
+}
+
+// parts gives the elements of a register; where it has one, the second is nothing.
+func (p *tile) parts(v uint64) (first, second float64) {
+	switch p.of {
+	case 't': // the last 13 bits do not count
+		return float64(math.Float32frombits(uint32(v) &^ 0x1fff)), 0
+	case 'g':
+		return float64(math.Float32frombits(uint32(v) << 16)), float64(math.Float32frombits(uint32(v) &^ 0xffff))
+	}
+	return fromHalf(uint16(v)), fromHalf(uint16(v >> 16))
 }
 
 //go:norace
@@ -70,31 +76,37 @@ type tile struct {
 func (p *tile) execute(w *simt.Warp) {
 	var x [16][16]float64
 	var y [8][16]float64 // by columns
-	for l := range 32 {
-		group, in := l>>2, l&3
-		for r, reg := range p.a {
-			for e := range p.each {
-				x[group+8*(r&1)][in*p.each+e+(r>>1)*4*p.each] = p.part(w.Regs[reg][l], e)
-			}
-		}
-		for r, reg := range p.b {
-			for e := range p.each {
-				y[group][in*p.each+e+r*4*p.each] = p.part(w.Regs[reg][l], e)
-			}
+	put := func(line *[16]float64, at int, v uint64) {
+		first, second := p.parts(v)
+		line[at] = first
+		if p.each == 2 {
+			line[at+1] = second
 		}
 	}
 	for l := range 32 {
-		var out [4]float32
+		group, in := l>>2, l&3
+		for r, reg := range p.a {
+			put(&x[group+8*(r&1)], in*p.each+(r>>1)*4*p.each, w.Regs[reg][l])
+		}
+		for r, reg := range p.b {
+			put(&y[group], in*p.each+r*4*p.each, w.Regs[reg][l])
+		}
+	}
+	for l := range 32 {
+		r0, r1 := &x[l>>2], &x[l>>2+8]
+		c0, c1 := &y[2*(l&3)], &y[2*(l&3)+1]
+		var out [4]float64
 		for i, reg := range p.sum {
-			row, col := &x[l>>2+8*(i>>1)], &y[2*(l&3)+i&1]
-			v := float64(simt.At[float32](&w.Regs[reg], l))
-			for j := range p.k {
-				v += row[j] * col[j]
-			}
-			out[i] = directed(v, 'z')
+			out[i] = float64(simt.At[float32](&w.Regs[reg], l))
+		}
+		for j := range p.k {
+			out[0] += r0[j] * c0[j]
+			out[1] += r0[j] * c1[j]
+			out[2] += r1[j] * c0[j]
+			out[3] += r1[j] * c1[j]
 		}
 		for i, reg := range p.d {
-			w.Regs[reg][l] = uint64(math.Float32bits(out[i]))
+			w.Regs[reg][l] = uint64(math.Float32bits(directed(out[i], 'z')))
 		}
 	}
 }

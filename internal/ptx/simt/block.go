@@ -2,7 +2,6 @@ package simt
 
 import (
 	"math/bits"
-	"slices"
 	"strings"
 )
 
@@ -38,7 +37,11 @@ func newBlock(p *Processor, k *Kernel, threads, shared int) *block {
 	b.cells = make([]cell, (shared+k.Granule-1)/k.Granule)
 	b.local = make([]byte, k.Local*((threads+31)&^31))
 	for id := range (threads + 31) / 32 {
-		b.warps = append(b.warps, &Warp{b: b, id: id, Regs: slices.Clone(k.Template), Preds: make([]uint32, k.Preds)})
+		w := &Warp{b: b, id: id, Regs: make([]Lanes, len(k.Template)), Preds: make([]uint32, k.Preds)}
+		for r, v := range k.Template {
+			w.Each(r, Full, v)
+		}
+		b.warps = append(b.warps, w)
 	}
 	return b
 }

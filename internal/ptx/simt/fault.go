@@ -28,7 +28,7 @@ func (w *Warp) Fail(lane int, addr uint64, reason string) {
 		return
 	}
 	s := w.b.k.Text[w.pc]
-	w.b.fault = &Fault{Kernel: w.b.k.Name, Line: s.Line, Text: s.Text, Block: w.b.id, Thread: w.b.thread(w.id*32 + lane), Addr: addr, Reason: reason}
+	w.b.fault = &Fault{Kernel: w.b.k.Name, Line: s.Line, Text: s.String(), Block: w.b.id, Thread: w.b.thread(w.id*32 + lane), Addr: addr, Reason: reason}
 }
 
 // FailAt stops the kernel for what the first lane of a mask did.

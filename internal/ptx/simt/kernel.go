@@ -1,5 +1,7 @@
 package simt
 
+import "strings"
+
 // opKind says how a warp goes on behind an instruction.
 type opKind uint8
 
@@ -26,10 +28,19 @@ type Op struct {
 // Param is a kernel's parameter, by its place in the argument blob.
 type Param struct{ At, Size int }
 
-// Origin is where an instruction stands in the text of a module.
+// Origin is where an instruction stands in the text of a module, and as it stands there.
 type Origin struct {
 	Line int
 	Text string
+}
+
+// String is the instruction in one line that is not too long.
+func (o Origin) String() string {
+	s := strings.Join(strings.Fields(o.Text), " ")
+	if len(s) > 200 {
+		s = s[:200] + "…"
+	}
+	return s
 }
 
 // Kernel is an entry made ready.
@@ -41,7 +52,7 @@ type Kernel struct {
 	Code       []Op
 	Text       []Origin // what the code was made of
 	Preds      int
-	Template   []Lanes // what registers begin as
+	Template   []uint64 // what every lane of a register begins as
 	Special    []Special
 	Static     int      // bytes of shared memory
 	Local      int      // bytes of local memory of a thread

@@ -34,6 +34,9 @@ func (w *Warp) touch(lane int, at uint64, a *Access) bool {
 	end := (int(at) + a.All - 1) >> b.shift
 	for k := int(at) >> b.shift; k <= end; k++ {
 		c := &b.cells[k]
+		if !a.Write && c.read == b.epoch && c.reader == manyReaders && c.written != b.epoch && c.written >= b.first {
+			continue // many have read what is there already: there is no more to see
+		}
 		switch {
 		case a.Sync:
 			c.written = max(c.written, b.first) // written, and by whom does not matter

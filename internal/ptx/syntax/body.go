@@ -3,16 +3,18 @@ package syntax
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // body reads statements up to the brace that closes the function.
 func (p *parser) body() ([]Statement, error) {
-	var out []Statement
+	out := p.statements[:0]
+	defer func() { p.statements = out }()
 	depth := 1
 	for {
-		t := p.peek()
+		t := p.tok
 		switch {
 		case t.kind == tokenEnd:
 			return nil, fmt.Errorf("line %d: a function without an end", t.line)
@@ -25,7 +27,7 @@ func (p *parser) body() ([]Statement, error) {
 		case t.is("}"):
 			p.next()
 			if depth--; depth == 0 {
-				return out, nil
+				return slices.Clone(out), nil
 			}
 			out = append(out, Statement{Kind: StmtClose, Line: t.line})
 		case t.is(";"):
@@ -48,8 +50,9 @@ func (p *parser) body() ([]Statement, error) {
 			for _, v := range vs {
 				out = append(out, Statement{Kind: StmtVar, Line: t.line, Var: v})
 			}
-		case t.kind == tokenName && p.toks[p.at+1].is(":"):
-			p.at += 2
+		case t.kind == tokenName && p.ahead.is(":"):
+			p.next()
+			p.next()
 			out = append(out, Statement{Kind: StmtLabel, Line: t.line, Name: t.text})
 		default:
 			s, err := p.instruction()
@@ -93,7 +96,7 @@ func (p *parser) registers() ([]Registers, error) {
 
 // instruction reads @p op a, b, c;
 func (p *parser) instruction() (Statement, error) {
-	first := p.peek()
+	first := p.tok
 	s := Statement{Kind: StmtInstr, Line: first.line}
 	var err error
 	if p.accept("@") {
@@ -106,9 +109,16 @@ func (p *parser) instruction() (Statement, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Op = strings.Split(op, ".")
-	for !p.peek().is(";") {
-		if len(s.Args) > 0 {
+	if s.Op = p.opcodes[op]; s.Op == nil {
+		s.Op = strings.Split(op, ".")
+		p.opcodes[op] = s.Op
+	}
+	if cap(p.args)-len(p.args) < 8 {
+		p.args = make([]Operand, 0, 512)
+	}
+	from := len(p.args)
+	for !p.tok.is(";") {
+		if len(p.args) > from {
 			if err := p.expect(","); err != nil {
 				return s, err
 			}
@@ -117,18 +127,14 @@ func (p *parser) instruction() (Statement, error) {
 		if err != nil {
 			return s, err
 		}
-		s.Args = append(s.Args, o)
+		p.args = append(p.args, o)
 	}
-	end := p.next()
-	s.Text = strings.Join(strings.Fields(p.src[first.at:end.at]), " ")
-	if len(s.Text) > 200 {
-		s.Text = s.Text[:200] + "…"
-	}
+	s.Args, s.Text = slices.Clip(p.args[from:]), p.src[first.at:p.next().at]
 	return s, nil
 }
 
 func (p *parser) operand(depth int) (Operand, error) {
-	t := p.peek()
+	t := p.tok
 	if depth > 3 {
 		return Operand{}, fmt.Errorf("line %d: operands too deep", t.line)
 	}
@@ -179,7 +185,7 @@ func (p *parser) operand(depth int) (Operand, error) {
 func (p *parser) address() (Operand, error) {
 	o := Operand{Kind: OperandAddr}
 	var err error
-	if p.peek().kind == tokenName {
+	if p.tok.kind == tokenName {
 		if o.Name, err = p.name(); err != nil {
 			return o, err
 		}
@@ -198,12 +204,12 @@ func (p *parser) address() (Operand, error) {
 
 // offset reads +n, +-n or -n, if there is one.
 func (p *parser) offset() (int64, error) {
-	if !p.peek().is("+") && !p.peek().is("-") {
+	if !p.tok.is("+") && !p.tok.is("-") {
 		return 0, nil
 	}
 	imm, err := p.immediate()
 	if err == nil && imm.float != 0 {
-		err = fmt.Errorf("line %d: a distance must be a whole number", p.peek().line)
+		err = fmt.Errorf("line %d: a distance must be a whole number", p.tok.line)
 	}
 	return int64(imm.Imm), err
 }
@@ -219,9 +225,9 @@ func (p *parser) immediate() (Operand, error) {
 		}
 	}
 	t := p.next()
-	bad := fmt.Errorf("line %d: expected a number, found %q", t.line, t.text)
+	bad := func() error { return fmt.Errorf("line %d: expected a number, found %q", t.line, t.text) }
 	if t.kind != tokenNumber {
-		return Operand{}, bad
+		return Operand{}, bad()
 	}
 	o := Operand{Kind: OperandImm}
 	s := t.text
@@ -254,7 +260,7 @@ func (p *parser) immediate() (Operand, error) {
 		}
 	}
 	if err != nil {
-		return o, bad
+		return o, bad()
 	}
 	return o, nil
 }

@@ -1,6 +1,9 @@
 package syntax
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 type tokenKind uint8
 
@@ -24,79 +27,96 @@ func (t token) is(mark string) bool { return t.kind == tokenMark && t.text == ma
 // maxSource bounds the text of a module.
 const maxSource = 64 << 20
 
-// lex cuts PTX into tokens, comments left out.
-func lex(src string) ([]token, error) {
-	if len(src) > maxSource {
-		return nil, fmt.Errorf("%d bytes of text, at most %d are read", len(src), maxSource)
-	}
-	var out []token
-	line := 1
-	for i := 0; i < len(src); {
-		c := src[i]
-		from := i
-		switch {
+// lexer cuts PTX into tokens, comments left out. After an error there are no more.
+type lexer struct {
+	src  string
+	at   int // of what comes next
+	line int
+	err  error
+}
+
+func (x *lexer) broken(format string, a ...any) token {
+	x.err, x.at = fmt.Errorf(format, a...), len(x.src)
+	return token{tokenEnd, "the end", x.line, x.at}
+}
+
+// blank passes over what lies between tokens.
+func (x *lexer) blank() {
+	src := x.src
+	for x.at < len(src) {
+		switch c := src[x.at]; {
 		case c == '\n':
-			line++
-			i++
-			continue
+			x.line++
+			x.at++
 		case c == ' ' || c == '\t' || c == '\r' || c == 0:
-			i++
-			continue
-		case c == '/' && i+1 < len(src) && src[i+1] == '/':
-			for i < len(src) && src[i] != '\n' {
-				i++
+			x.at++
+		case strings.HasPrefix(src[x.at:], "//"):
+			for x.at < len(src) && src[x.at] != '\n' {
+				x.at++
 			}
-			continue
-		case c == '/' && i+1 < len(src) && src[i+1] == '*':
-			for i += 2; i < len(src) && (src[i-1] != '*' || src[i] != '/' || i-from < 3); i++ {
-				if src[i] == '\n' {
-					line++
-				}
+		case strings.HasPrefix(src[x.at:], "/*"):
+			inside, _, ok := strings.Cut(src[x.at+2:], "*/")
+			x.line += strings.Count(inside, "\n")
+			if !ok {
+				x.broken("line %d: a comment without an end", x.line)
+				return
 			}
-			if i++; i > len(src) {
-				return nil, fmt.Errorf("line %d: a comment without an end", line)
-			}
-			continue
-		case c == '"':
-			for i++; i < len(src) && src[i] != '"' && src[i] != '\n'; i++ {
-			}
-			if i == len(src) || src[i] != '"' {
-				return nil, fmt.Errorf("line %d: a string without an end", line)
-			}
-			i++
-			out = append(out, token{tokenString, src[from+1 : i-1], line, from})
-			continue
-		case c >= '0' && c <= '9':
-			for i < len(src) && (wordByte(src[i]) || src[i] == '.') {
-				i++
-			}
-			out = append(out, token{tokenNumber, src[from:i], line, from})
-			continue
-		case nameByte(c):
-			for i++; i < len(src); i++ {
-				if nameByte(src[i]) {
-					continue
-				}
-				if src[i] == ':' && i+2 < len(src) && src[i+1] == ':' && nameByte(src[i+2]) { // .L2::128B
-					i++
-					continue
-				}
-				break
-			}
-			out = append(out, token{tokenName, src[from:i], line, from})
-			continue
+			x.at += len(inside) + 4
+		default:
+			return
 		}
-		if c < ' ' || c > '~' {
-			return nil, fmt.Errorf("line %d: byte %#x in the text", line, c)
-		}
-		i++
-		out = append(out, token{tokenMark, src[from:i], line, from})
 	}
-	return append(out, token{tokenEnd, "the end", line, len(src)}), nil
 }
 
-func wordByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+// token gives the next token.
+func (x *lexer) token() token {
+	x.blank()
+	src, i := x.src, x.at
+	if i == len(src) {
+		return token{tokenEnd, "the end", x.line, i}
+	}
+	from, kind := i, tokenMark
+	switch c := src[i]; {
+	case c == '"':
+		for i++; i < len(src) && src[i] != '"' && src[i] != '\n'; i++ {
+		}
+		if i == len(src) || src[i] != '"' {
+			return x.broken("line %d: a string without an end", x.line)
+		}
+		x.at = i + 1
+		return token{tokenString, src[from+1 : i], x.line, from}
+	case c >= '0' && c <= '9':
+		kind = tokenNumber
+		for i < len(src) && (wordByte[src[i]] || src[i] == '.') {
+			i++
+		}
+	case nameByte[c]:
+		kind = tokenName
+		for i++; i < len(src); i++ {
+			if nameByte[src[i]] {
+				continue
+			}
+			if src[i] == ':' && i+2 < len(src) && src[i+1] == ':' && nameByte[src[i+2]] { // .L2::128B
+				i++
+				continue
+			}
+			break
+		}
+	case c < ' ' || c > '~':
+		return x.broken("line %d: byte %#x in the text", x.line, c)
+	default:
+		i++
+	}
+	x.at = i
+	return token{kind, src[from:i], x.line, from}
 }
 
-func nameByte(c byte) bool { return wordByte(c) || c == '.' || c == '%' || c == '$' }
+// wordByte and nameByte say which bytes words and names are made of.
+var wordByte, nameByte = bytesOf(""), bytesOf(".%$")
+
+func bytesOf(more string) (is [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_" + more) {
+		is[c] = true
+	}
+	return is
+}

@@ -1,6 +1,7 @@
 package syntax
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -8,10 +9,12 @@ import (
 
 // parser reads tokens; its first error ends it.
 type parser struct {
-	src  string
-	toks []token
-	at   int
-	out  *Source
+	lexer
+	tok, ahead token // the next one, and the one behind it
+	out        *Source
+	opcodes    map[string][]string // cut at their dots
+	args       []Operand           // room for those of instructions
+	statements []Statement         // and for those of a body
 }
 
 // maxDepth bounds what may stand within one another.
@@ -19,32 +22,30 @@ const maxDepth = 64
 
 // Parse reads a module's text.
 func Parse(src string) (*Source, error) {
-	toks, err := lex(src)
-	if err != nil {
-		return nil, err
+	if len(src) > maxSource {
+		return nil, fmt.Errorf("%d bytes of text, at most %d are read", len(src), maxSource)
 	}
-	p := &parser{src: src, toks: toks, out: &Source{Funcs: map[string]*Function{}}}
-	for p.peek().kind != tokenEnd {
+	p := &parser{lexer: lexer{src: src, line: 1}, out: &Source{Funcs: map[string]*Function{}}, opcodes: map[string][]string{}}
+	p.tok, p.ahead = p.token(), p.token()
+	for p.tok.kind != tokenEnd {
 		if err := p.top(); err != nil {
-			return nil, err
+			return nil, cmp.Or(p.err, err)
 		}
 	}
-	return p.out, nil
+	return p.out, p.err
 }
 
-func (p *parser) peek() token { return p.toks[p.at] }
-
 func (p *parser) next() token {
-	t := p.toks[p.at]
+	t := p.tok
 	if t.kind != tokenEnd {
-		p.at++
+		p.tok, p.ahead = p.ahead, p.token()
 	}
 	return t
 }
 
 func (p *parser) accept(mark string) bool {
-	if p.peek().is(mark) {
-		p.at++
+	if p.tok.is(mark) {
+		p.next()
 		return true
 	}
 	return false
@@ -76,22 +77,22 @@ func (p *parser) number(limit int) (int, error) {
 }
 
 func (p *parser) skipLine() {
-	for line := p.peek().line; p.peek().kind != tokenEnd && p.peek().line == line; {
+	for line := p.tok.line; p.tok.kind != tokenEnd && p.tok.line == line; {
 		p.next()
 	}
 }
 
 func (p *parser) skipTo(mark string) {
-	for p.peek().kind != tokenEnd && !p.next().is(mark) {
+	for p.tok.kind != tokenEnd && !p.next().is(mark) {
 	}
 }
 
 // top reads one thing of the module.
 func (p *parser) top() error {
-	t := p.peek()
+	t := p.tok
 	extern := false
 	for {
-		switch p.peek().text {
+		switch p.tok.text {
 		case ".extern":
 			extern = true
 			fallthrough
@@ -101,13 +102,13 @@ func (p *parser) top() error {
 		}
 		break
 	}
-	switch d := p.peek(); d.text {
+	switch d := p.tok; d.text {
 	case ".version", ".address_size", ".file", ".loc":
 		p.skipLine()
 	case ".target":
 		line := d.line
 		p.next()
-		if n := p.peek(); n.line == line && strings.HasPrefix(n.text, "sm_") {
+		if n := p.tok; n.line == line && strings.HasPrefix(n.text, "sm_") {
 			digits := strings.TrimRight(n.text[3:], "af")
 			arch, err := strconv.Atoi(digits)
 			if err != nil {
@@ -115,7 +116,7 @@ func (p *parser) top() error {
 			}
 			p.out.Target = arch
 		}
-		for p.peek().line == line && p.peek().kind != tokenEnd {
+		for p.tok.line == line && p.tok.kind != tokenEnd {
 			p.next()
 		}
 	case ".pragma":
@@ -141,12 +142,12 @@ func (p *parser) function() error {
 	head := p.next()
 	f := &Function{Entry: head.text == ".entry", Line: head.line}
 	var err error
-	for p.peek().text == ".noreturn" || p.peek().text == ".attribute" {
+	for p.tok.text == ".noreturn" || p.tok.text == ".attribute" {
 		if p.next().text == ".attribute" {
 			p.skipTo(")")
 		}
 	}
-	if p.peek().is("(") {
+	if p.tok.is("(") {
 		if f.Ret, err = p.formals(); err != nil {
 			return err
 		}
@@ -154,12 +155,12 @@ func (p *parser) function() error {
 	if f.Name, err = p.name(); err != nil {
 		return err
 	}
-	if p.peek().is("(") {
+	if p.tok.is("(") {
 		if f.Params, err = p.formals(); err != nil {
 			return err
 		}
 	}
-	for !p.peek().is("{") && !p.peek().is(";") {
+	for !p.tok.is("{") && !p.tok.is(";") {
 		switch t := p.next(); {
 		case t.kind == tokenEnd:
 			return fmt.Errorf("line %d: %s has no body", f.Line, f.Name)
@@ -236,7 +237,7 @@ func (p *parser) variables(extern bool) ([]*Variable, error) {
 		if !p.accept(",") {
 			return out, p.expect(";")
 		}
-		next := &Variable{Space: v.Space, Align: v.Align, Elem: v.Elem, Line: p.peek().line}
+		next := &Variable{Space: v.Space, Align: v.Align, Elem: v.Elem, Line: p.tok.line}
 		if err := p.declarator(next, 1); err != nil {
 			return nil, err
 		}
@@ -250,10 +251,10 @@ const maxBytes = 1 << 30
 
 // variable reads .space .align n .type name[n][m].
 func (p *parser) variable() (*Variable, error) {
-	v := &Variable{Line: p.peek().line}
+	v := &Variable{Line: p.tok.line}
 	count := 1
 	for {
-		t := p.peek()
+		t := p.tok
 		if t.kind != tokenName {
 			return nil, fmt.Errorf("line %d: expected a variable, found %q", t.line, t.text)
 		}
@@ -306,7 +307,7 @@ func (p *parser) declarator(v *Variable, count int) (err error) {
 	v.Align = max(v.Align, v.Bytes)
 	for p.accept("[") {
 		n := 0
-		if !p.peek().is("]") {
+		if !p.tok.is("]") {
 			if n, err = p.number(maxBytes); err != nil {
 				return err
 			}
@@ -325,7 +326,7 @@ func (p *parser) declarator(v *Variable, count int) (err error) {
 func (p *parser) initial(v *Variable) error {
 	depth := 0
 	for {
-		t := p.peek()
+		t := p.tok
 		switch {
 		case t.is("{"):
 			if depth++; depth > maxDepth {

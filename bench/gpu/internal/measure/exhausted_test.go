@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"testing"
@@ -78,34 +76,12 @@ func trainedIn(arena *autodiff.Arena, dev device.Device) error {
 	return nil
 }
 
-// aloneEnv has a test do its work in a process of its own, as the driver is opened once.
-const aloneEnv = "WEFT_TEST_ALONE"
-
-// alone runs a test again in a process of its own, over the fake driver. It says whether this is
-// that process.
-func alone(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(aloneEnv) != "" {
-		return true
-	}
-	path, err := fakecuda.Build(t.TempDir())
-	require.NoError(t, err)
-	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-	again.Env = append(os.Environ(), aloneEnv+"=1", "LIBCUDA_PATH="+path, "WEFT_CUBLASLT="+path)
-	out, err := again.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "--- PASS: "+t.Name())
-	t.Logf("%s", out)
-	return false
-}
-
 func TestMemoryThatRunsOutAtAnyCallOfTrainingIsAnErrorAndLeavesNothingThroughTheDriver(t *testing.T) {
-	if !alone(t) {
+	lib := fakecuda.Alone(t)
+	if lib == nil {
 		return
 	}
-	lib, err := fakecuda.Opened()
-	require.NoError(t, err)
-	_, err = trainingRun(lib)
+	_, err := trainingRun(lib)
 	require.NoError(t, err)
 	require.Empty(t, lib.Seen().Left)
 	calls := 0

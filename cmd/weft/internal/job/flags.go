@@ -105,7 +105,7 @@ func (f *Flags) Register(cmd *cobra.Command) {
 // dashes has a flag found by its name with underscores, too. The types are those of the flags' own
 // package.
 func dashes[Flags any, Name ~string](normalize func(func(Flags, string) Name)) {
-	normalize(func(_ Flags, name string) Name { return Name(strings.ReplaceAll(name, "_", "-")) })
+	normalize(func(_ Flags, name string) Name { return Name(dashed(name)) })
 }
 
 // FromEnvironment sets what the command line leaves open from PET_<NAME>, as torchrun does.

@@ -37,7 +37,7 @@ func (f *Flags) program(args []string) (program string, rest []string, err error
 		}
 		return python, append([]string{"-u"}, args...), nil
 	}
-	return args[0], args[1:], nil
+	return args[0], args[1:], source(args[0])
 }
 
 // usualPolicy is what a failed worker costs where nobody says. PyTorch's process groups do not go

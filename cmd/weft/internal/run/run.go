@@ -87,10 +87,16 @@ than --grace. No preStop hook is needed. --health-addr serves the probes.`,
 				defer web.Close()
 				fmt.Fprintf(stderr, "weft: health at http://%s/healthz, /readyz and /metrics\n", web.Addr())
 			}
-			return f.Blame(runJob(spec))
+			err = runJob(spec)
+			var exit *cli.ExitError
+			if hint := f.Misplaced(spec.Args); hint != "" && errors.As(err, &exit) && exit.Code == cli.CodeUsage { // the program's, too
+				err = cli.Exit(exit.Code, fmt.Errorf("%w\nweft: %s", err, hint))
+			}
+			return f.Blame(err)
 		},
 	}
 	f.Register(cmd)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return f.Unknown(cli.Plainly(err)) })
 	return cmd
 }
 
