@@ -127,6 +127,11 @@ func (b *block) stuck() {
 	for _, w := range b.warps {
 		for _, s := range w.strands {
 			w.pc = s.pc
+			if s.state != waiting {
+				w.pc--
+				w.FailAt(s.m, 0, "deadlock: a phase of an mbarrier that never ends is asked for")
+				return
+			}
 			w.FailAt(s.m, 0, fmt.Sprintf("deadlock: barrier %d waits for threads that never come", s.bar))
 			return
 		}

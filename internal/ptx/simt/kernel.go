@@ -10,11 +10,13 @@ const (
 	OpExit
 	OpSync    // waits for the lanes of its mask
 	OpBarrier // waits for other warps
+	OpPoll    // asks for what other warps, or copies, do
 )
 
 // Op is an instruction made ready.
 type Op struct {
 	Run    Exec
+	Poll   func(w *Warp, m uint32) bool // of an OpPoll: whether it has come for all lanes
 	Kind   opKind
 	Pred   int32 // predicate register, or -1
 	Flip   uint32

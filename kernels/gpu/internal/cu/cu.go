@@ -79,6 +79,7 @@ func attention(end string) (all []string) {
 const (
 	archOption  = "--gpu-architecture="
 	defaultArch = "compute_75"
+	hopperArch  = "compute_90a" // what runs on compute capability 9.0 and nowhere else
 )
 
 // Options are what NVRTC is told: the same for all sources, but for what a source asks for itself
@@ -92,6 +93,15 @@ func Options(source []byte) []string {
 func Archive(source []byte) string {
 	_, arch := asked(source)
 	return arch + ".zip"
+}
+
+// Release is the version of NVRTC that compiles a source: the first that knows what drivers of CUDA
+// 11.8 do not, for one that asks for that.
+func Release(source []byte) string {
+	if _, arch := asked(source); arch == hopperArch {
+		return "12.9"
+	}
+	return "11.8"
 }
 
 var asks = regexp.MustCompile(`(?m)^// nvrtc: (\S+)$`)
@@ -121,5 +131,5 @@ func Stamp(name string, source []byte, headers []Header) string {
 		fmt.Fprintf(h, "%d:", len(part))
 		h.Write(part)
 	}
-	return fmt.Sprintf("// Made of %s by kernels/gpu/internal/cu/build (NVRTC 11.8); do not edit. Sources: sha256 %x\n", name, h.Sum(nil))
+	return fmt.Sprintf("// Made of %s by kernels/gpu/internal/cu/build (NVRTC %s); do not edit. Sources: sha256 %x\n", name, Release(source), h.Sum(nil))
 }
