@@ -94,7 +94,7 @@ func (r *rig) tiles(kernel string, x cuda.TensorMap, at [4]int32) ([]uint16, err
 
 func TestTilesThatAreCopiedAreThoseOfTheArrayWithZerosAround(t *testing.T) {
 	r := newRig(t, Config{}, texts(t)["hopper"])
-	in := brains(3*2*50*72)
+	in := brains(3 * 2 * 50 * 72)
 	x := cuda.TensorMap{At: up(r, in), Extents: [4]uint64{56, 43, 2, 3}, Strides: [3]uint64{2 * 72, 2 * 72 * 50, 2 * 72 * 50 * 2}, Box: [4]uint32{64, 16, 1, 1}}
 	for _, at := range [][4]int32{{0, 0, 0, 0}, {8, 3, 1, 2}, {-5, -20, 0, 1}, {0, 0, 2, 0}, {60, 0, 0, 0}} {
 		got, err := r.tiles("ring", x, at)
