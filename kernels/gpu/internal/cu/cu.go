@@ -54,6 +54,8 @@ func Modules() map[string][]string {
 		"attention_b96":  attention("b_96!"),
 		"attention_b128": attention("b_128!"),
 		"attention_b256": attention("b_256!"),
+		"attention_h64":  {"attention_h_64!"},
+		"attention_h128": {"attention_h_128!"},
 		"conv":           {"im2col", "col2im", "conv_again", "conv_grad_again"},
 		"fp8":            {"along_f!", "along_b!", "across_f!", "across_b!"},
 		"fold":           {"fold", "fold_i32!", "fold_i64!", "fold_b!"},

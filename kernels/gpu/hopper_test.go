@@ -1,0 +1,160 @@
+//go:build !race
+
+package gpu
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/kerneltest"
+	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/internal/testgpu"
+	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
+)
+
+// hopper is a device that computes attention by what compute capability 9.0 has, on a driver; nil:
+// that of the GPU that tests run on, where it is one, or of the interpreter.
+func hopper(t *testing.T, d cuda.Driver) *device.Accelerator {
+	if d == nil {
+		if d = testgpu.Open(t, ptx.Config{Races: true}); d.Info().Arch != hopperArch {
+			require.NoError(t, d.Close())
+			d = ptx.New(ptx.Config{Races: true})
+		}
+	}
+	acc, err := Config{Precision: BF16, Hopper: true}.On(d, device.CUDA(0))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, acc.Close()) })
+	return acc
+}
+
+// byHoppers is how often attention was made by what compute capability 9.0 has, and why it was not.
+func byHoppers(g *device.Accelerator) (times int64, why []string) {
+	for _, w := range backends.Ways(g) {
+		switch {
+		case w.Work == workAttention && w.By == byHopper:
+			times += w.Times
+		case w.Work == workAttention && w.By == byUnits:
+			why = append(why, w.Why)
+		}
+	}
+	return times, why
+}
+
+// grouped are operands of attention whose heads share keys, of numbers that make scores of some
+// units.
+func (x heads) grouped(r *rand.Rand, keys int) []kerneltest.Tensor {
+	var in []kerneltest.Tensor
+	for _, shape := range []device.Shape{{x.b, x.t, x.h, x.d}, {x.b, x.s, keys, x.d}, {x.b, x.s, keys, x.d}} {
+		in = append(in, scaled(drawn(r, device.Float32, shape...), 0.5))
+	}
+	return in
+}
+
+func TestAttentionByProductsOfFourWarpsIsNearItsDefinition(t *testing.T) {
+	g, r := hopper(t, nil), rand.New(rand.NewPCG(23, 90))
+	made := int64(0)
+	check := func(x heads, keys int, causal bool) {
+		t.Run(fmt.Sprint(x, keys, causal), func(t *testing.T) {
+			in := x.grouped(r, keys)
+			of := kernels.Attention{Causal: causal}
+			got, want := results(t, g, of, in...), results(t, device.Host(), of, in...)
+			near(t, got, want)
+			for k, again := range results(t, g, of, in...) {
+				require.Equal(t, got[k].V, again.V, "it changes from run to run")
+			}
+			if x.t > 0 && x.b > 0 && x.h > 0 {
+				made++
+			}
+			times, why := byHoppers(g)
+			require.Empty(t, why)
+			require.GreaterOrEqual(t, times, made)
+		})
+	}
+	for _, x := range []struct {
+		heads
+		keys   int
+		causal bool
+	}{
+		{heads{1, 1, 1, 1, 64}, 1, true}, {heads{1, 128, 128, 1, 64}, 1, true}, {heads{1, 129, 257, 1, 64}, 1, true}, {heads{1, 200, 200, 2, 64}, 1, true},
+		{heads{2, 65, 300, 2, 8}, 2, false}, {heads{1, 127, 129, 1, 128}, 1, true}, {heads{1, 150, 260, 2, 104}, 1, false}, {heads{1, 3, 270, 1, 56}, 1, true},
+		{heads{1, 0, 3, 1, 64}, 1, false}, {heads{0, 3, 3, 1, 64}, 1, false},
+	} {
+		check(x.heads, x.keys, x.causal)
+	}
+	for range soak.Cases(4) {
+		x := heads{1 + r.IntN(2), beside(r, 130), 0, 1 + r.IntN(2), 8 * (1 + r.IntN(8))}
+		if r.IntN(2) == 0 {
+			x.d = 128
+		}
+		x.s = x.t + r.IntN(2)*r.IntN(260)
+		check(x, 1, r.IntN(2) == 0)
+	}
+}
+
+func TestWhatAQueryMayNotSeeIsNoBusinessOfProductsOfFourWarps(t *testing.T) {
+	g, r := hopper(t, nil), rand.New(rand.NewPCG(6, 90))
+	for range soak.Cases(4) {
+		d := []int{64, 128, 40}[r.IntN(3)]
+		kerneltest.CheckUnseen(t, r, device.Float32, beside(r, 130), r.IntN(2)*r.IntN(200), d, func(i kernels.Instr, in ...kerneltest.Tensor) []kerneltest.Tensor {
+			return results(t, g, i, in...)
+		})
+	}
+	times, why := byHoppers(g)
+	require.Positive(t, times)
+	require.Empty(t, why)
+}
+
+// unmapped is a driver that encodes no maps.
+type unmapped struct{ cuda.Driver }
+
+// withoutImage is a driver that does not take the kernel.
+type withoutImage struct {
+	cuda.Driver
+	cuda.Mapper
+}
+
+func (d withoutImage) Load(image []byte) (cuda.Module, error) {
+	if bytes.Contains(image, []byte("attention_h_64")) {
+		return nil, &cuda.Error{Op: "load", Err: cuda.ErrImage}
+	}
+	return d.Driver.Load(image)
+}
+
+func TestAttentionThatProductsOfFourWarpsCannotMakeIsMadeByOthersAndCounted(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 90))
+	machine := func(arch int) *ptx.Machine { return ptx.New(ptx.Config{Arch: arch}) }
+	for name, c := range map[string]struct {
+		d   cuda.Driver
+		of  kernels.Attention
+		x   heads
+		why string
+	}{
+		"an older GPU":             {machine(89), kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyNotHopper},
+		"a later GPU":              {machine(100), kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyNotHopper},
+		"no maps":                  {unmapped{machine(90)}, kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyNoMaps},
+		"no kernel":                {withoutImage{machine(90), machine(90)}, kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyFailedModule},
+		"a mask":                   {machine(90), kernels.Attention{Masked: true}, heads{1, 3, 3, 1, 64}, whyBeside},
+		"dropped":                  {machine(90), kernels.Attention{Drop: 0.5}, heads{1, 3, 3, 1, 64}, whyBeside},
+		"heads of another extent":  {machine(90), kernels.Attention{}, heads{1, 3, 3, 1, 72}, whyFoursExtent},
+		"heads of a larger extent": {machine(90), kernels.Attention{}, heads{1, 3, 3, 1, 136}, whyFoursExtent},
+		"no keys":                  {machine(90), kernels.Attention{}, heads{1, 3, 0, 1, 64}, whyNoKeys},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := hopper(t, c.d)
+			in := c.x.grouped(r, 1)
+			in = append(in, kerneltest.Beside(r, c.of, in)...)
+			near(t, results(t, g, c.of, in...), results(t, device.Host(), c.of, in...))
+			times, why := byHoppers(g)
+			require.Zero(t, times)
+			require.Equal(t, []string{c.why}, why)
+		})
+	}
+}
