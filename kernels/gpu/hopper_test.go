@@ -5,7 +5,10 @@ package gpu
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +21,7 @@ import (
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
 	backends "github.com/weft-project/weft/kernels/backend"
+	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
 // hopper is a device that computes attention by what compute capability 9.0 has, on a driver; nil:
@@ -156,5 +160,77 @@ func TestAttentionThatProductsOfFourWarpsCannotMakeIsMadeByOthersAndCounted(t *t
 			require.Zero(t, times)
 			require.Equal(t, []string{c.why}, why)
 		})
+	}
+}
+
+// missing is a driver that loads a kernel without one of its lines.
+type missing struct {
+	*ptx.Machine
+	line *regexp.Regexp
+	nth  int
+}
+
+func (p *missing) spoil(text []byte) (spoilt []byte, ok bool) {
+	all := p.line.FindAllIndex(text, -1)
+	if p.nth >= len(all) {
+		return text, false
+	}
+	return slices.Concat(text[:all[p.nth][0]], text[all[p.nth][1]:]), true
+}
+
+func (p *missing) Load(text []byte) (cuda.Module, error) {
+	if bytes.Contains(text, []byte(".entry attention_h_")) {
+		text, _ = p.spoil(text)
+	}
+	return p.Machine.Load(text)
+}
+
+func TestEveryWaitOfAttentionByProductsOfFourWarpsIsNeeded(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 91))
+	x := heads{1, 66, 550, 1, 64} // two tiles are not seen wholly, and three are
+	finite := x.grouped(r, 1)
+	spoiled := slices.Clone(finite) // by a value that only the last row sees
+	spoiled[2].V = slices.Clone(finite[2].V)
+	spoiled[2].V[len(spoiled[2].V)-1] = math.NaN()
+	of, made := kernels.Attention{Causal: true}, []kernels.Type{finite[0].Type, {Dtype: device.Float32, Shape: device.Shape{x.b, x.h, x.t}}}
+	run := func(p *missing) (all []string, err error) { // texts, as what is not a number is not equal to itself
+		acc, err := Config{Precision: BF16, Hopper: true}.On(p, device.CUDA(0))
+		require.NoError(t, err)
+		for _, in := range [][]kerneltest.Tensor{finite, spoiled} {
+			out, err := kerneltest.RunOn(t, acc, of, made, in)
+			if err != nil {
+				_ = acc.Close() // it is lost
+				return nil, err
+			}
+			all = append(all, fmt.Sprint(out[0].V, out[1].V))
+		}
+		return all, acc.Close()
+	}
+	want, err := run(&missing{ptx.New(ptx.Config{}), regexp.MustCompile("none"), 0})
+	require.NoError(t, err)
+	every, all := soak.Cases(1) > 1, 0
+	for _, c := range []struct {
+		line     string
+		n        int
+		needless []int // that the machine does not miss
+	}{
+		{`(?m)^\tmbarrier\.arrive\.expect_tx.*\n`, 5, nil},
+		{`(?m)^\tmbarrier\.arrive\.shared.*\n`, 5, nil},
+		{`(?m)^mbarrier\.try_wait.*\n@p bra done;\nbra again;\n`, 14, []int{0}}, // for the first stage to be empty
+		{`(?m)^\twgmma\.fence.*\n`, 5, []int{2}},                                // of two that nothing stands between
+		{`(?m)^\twgmma\.commit_group.*\n`, 5, nil},
+		{`(?m)^\twgmma\.wait_group.*\n`, 5, nil},
+		{`(?m)^\tbar\.sync \t0;\n`, 1, nil},
+	} {
+		for nth := range c.n + 1 {
+			p := &missing{ptx.New(ptx.Config{Steps: 1 << 22}), regexp.MustCompile(c.line), nth}
+			_, is := p.spoil(cu.Module("attention_h64"))
+			require.Equal(t, nth < c.n, is, c.line)
+			if all++; !is || slices.Contains(c.needless, nth) || !every && all%4 != 0 {
+				continue
+			}
+			got, err := run(p)
+			require.True(t, err != nil || !slices.Equal(got, want), "nobody misses %s, the %d.", c.line, nth+1)
+		}
 	}
 }

@@ -49,7 +49,7 @@ func (c *compiler) instruction(f *syntax.Function, s *syntax.Statement) error {
 		if s.Has("try_wait") || s.Has("test_wait") {
 			err = c.waits(s, &o)
 		} else {
-			o.Run, err = c.mbarrier(s)
+			err = c.mbarrier(s, &o)
 		}
 	default:
 		o.Run, err = c.plain(s)

@@ -16,28 +16,29 @@ func (c *compiler) sharedAt(o syntax.Operand) (reg int, off uint64, err error) {
 	return reg, uint64(o.Off), err
 }
 
-// mbarrier compiles what is done with a barrier in shared memory, but for waiting.
-func (c *compiler) mbarrier(s *syntax.Statement) (simt.Exec, error) {
+// mbarrier compiles what is done with a barrier in shared memory, but for waiting. Behind an arrival
+// it is the turn of others, which may find at once what they wait for.
+func (c *compiler) mbarrier(s *syntax.Statement, o *simt.Op) error {
 	u32 := syntax.Type{Kind: 'u', Size: 4}
 	args, to := s.Args, -1
 	if len(args) > 1 && args[0].Kind == syntax.OperandName {
 		var err error
 		if to, err = c.out(args[0]); err != nil {
-			return nil, err
+			return err
 		}
 		args = args[1:]
 	}
 	if len(args) < 1 || len(args) > 2 || !s.Has("b64") {
-		return nil, errUnknown
+		return errUnknown
 	}
 	at, off, err := c.sharedAt(args[0])
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n := c.constant(1)
 	if len(args) == 2 {
 		if n, err = c.in(args[1], u32); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	var do func(w *simt.Warp, l int, q uint64, n uint32) uint32
@@ -53,9 +54,12 @@ func (c *compiler) mbarrier(s *syntax.Statement) (simt.Exec, error) {
 	case how == "expect_tx":
 		do = func(w *simt.Warp, l int, q uint64, n uint32) uint32 { return w.Arrive(l, q, 0, n) }
 	default:
-		return nil, errUnknown
+		return errUnknown
 	}
-	return func(w *simt.Warp, m uint32) {
+	if s.Op[1] == "arrive" && !s.Has("expect_tx") {
+		o.Kind = simt.OpTell
+	}
+	o.Run = func(w *simt.Warp, m uint32) {
 		for l := range 32 {
 			if m>>l&1 == 0 {
 				continue
@@ -64,7 +68,8 @@ func (c *compiler) mbarrier(s *syntax.Statement) (simt.Exec, error) {
 				w.Regs[to][l] = uint64(v)
 			}
 		}
-	}, nil
+	}
+	return nil
 }
 
 // waits compiles mbarrier.try_wait.parity and mbarrier.test_wait.parity.

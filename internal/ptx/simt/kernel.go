@@ -11,6 +11,7 @@ const (
 	OpSync    // waits for the lanes of its mask
 	OpBarrier // waits for other warps
 	OpPoll    // asks for what other warps, or copies, do
+	OpTell    // tells others what they may ask for: it is their turn behind it
 )
 
 // Op is an instruction made ready.

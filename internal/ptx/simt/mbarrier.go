@@ -12,13 +12,19 @@ type mbarrier struct {
 	bytes       int    // still to come
 	phase       uint32 // that is under way
 	copies      []tileCopy
+	warp        int    // that made it
+	epoch       uint32 // of the block then
 }
 
 // mbarrier finds the barrier at an address of shared memory, or fails.
 func (w *Warp) mbarrier(lane int, at uint64) *mbarrier {
 	m := w.b.mbarriers[uint64(uint32(at))]
-	if m == nil {
+	switch {
+	case m == nil:
 		w.Fail(lane, at, fmt.Sprintf("no mbarrier was made at %d of shared memory", uint32(at)))
+	case m.epoch == w.b.epoch && m.warp != w.id:
+		w.Fail(lane, at, fmt.Sprintf("race: uses an mbarrier that warp %d made, with no barrier between", m.warp))
+		return nil
 	}
 	return m
 }
@@ -40,7 +46,7 @@ func (w *Warp) MakeBarrier(lane int, at uint64, count uint32) {
 		if w.b.mbarriers == nil {
 			w.b.mbarriers = map[uint64]*mbarrier{}
 		}
-		w.b.mbarriers[at] = &mbarrier{count: int(count), left: int(count)}
+		w.b.mbarriers[at] = &mbarrier{count: int(count), left: int(count), warp: w.id, epoch: w.b.epoch}
 		w.b.changes++
 	}
 }

@@ -172,6 +172,14 @@ func (w *Warp) advance(k, left int) int {
 				return left
 			}
 			pc++
+		case OpTell:
+			if em != 0 {
+				o.Run(w, em)
+				s.pc, s.m = pc+1, m
+				b.steps += int64(start - left)
+				return 0
+			}
+			pc++
 		case OpPoll:
 			if em != 0 {
 				w.b.polls++
