@@ -234,3 +234,23 @@ func TestEveryWaitOfAttentionByProductsOfFourWarpsIsNeeded(t *testing.T) {
 		}
 	}
 }
+
+func TestProductsOfFourWarpsAskLittleOfMemory(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 90))
+	for d, most := range map[int]float64{64: 7, 128: 4} { // instructions for each 16×8×16 multiplied
+		m := ptx.New(ptx.Config{Traffic: true})
+		g := hopper(t, m)
+		l := lies{of: kernels.Attention{Causal: true}, in: 7, out: 1}
+		in, _ := l.wide(t, heads{1, 512, 512, 1, d}.grouped(r, 1))
+		_, err := l.run(t, g, in)
+		require.NoError(t, err)
+		x := m.Traffic()[fmt.Sprint("attention_h_", d)]
+		tiles := x.Products / int64(d/16+8) // of 16 rows and 128 keys
+		fine := float64(tiles * int64(2*d/16*16))
+		t.Logf("%d: %+v; %.2f instructions, %.1f bytes of factors, %.2f wavefronts", d, x, float64(x.Steps)/fine, float64(x.Operands)/fine, float64(x.Shared.Taken)/fine)
+		require.Equal(t, x.Shared.Least, x.Shared.Taken)
+		require.Equal(t, 32*x.Stores.Sectors, x.Stores.Bytes)
+		require.LessOrEqual(t, float64(x.Steps)/fine, most)
+		require.LessOrEqual(t, float64(x.Operands)/fine, 80.0)
+	}
+}

@@ -129,9 +129,9 @@ func (c *compiler) condition(o syntax.Operand) (func(w *simt.Warp) (uint32, bool
 	}, err
 }
 
-// bytes is how many a warp's part reads of shared memory.
+// bytes is how many a warp's part reads of shared memory: of what all four read, a quarter.
 func (p *groupProduct) bytes() int64 {
-	n := p.n * 16 * 2
+	n := p.n * 16 * 2 / 4
 	if p.a == nil {
 		n += 16 * 16 * 2
 	}
