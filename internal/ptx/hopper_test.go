@@ -66,7 +66,8 @@ func TestEveryMistakeWithProductsOfFourWarpsIsFound(t *testing.T) {
 	require.ErrorContains(t, r.launch("right", 1, 24, 0, out), "a part of a warp")
 }
 
-// tiles launches a kernel of hopper.cu that copies 5 tiles of 16 by 64 of an array, from a place on.
+// tiles launches a kernel of hopper.cu that copies 5 tiles of 16 by 64 of an array, from a place
+// on.
 func (r *rig) tiles(kernel string, x cuda.TensorMap, at [4]int32) ([]uint16, error) {
 	raw, err := r.m.EncodeMap(x)
 	require.NoError(r.t, err)

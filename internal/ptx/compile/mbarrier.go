@@ -16,8 +16,8 @@ func (c *compiler) sharedAt(o syntax.Operand) (reg int, off uint64, err error) {
 	return reg, uint64(o.Off), err
 }
 
-// mbarrier compiles what is done with a barrier in shared memory, but for waiting. Behind an arrival
-// it is the turn of others, which may find at once what they wait for.
+// mbarrier compiles what is done with a barrier in shared memory, but for waiting. Behind an
+// arrival it is the turn of others, which may find at once what they wait for.
 func (c *compiler) mbarrier(s *syntax.Statement, o *simt.Op) error {
 	u32 := syntax.Type{Kind: 'u', Size: 4}
 	args, to := s.Args, -1

@@ -49,7 +49,7 @@ func (c *compiler) wgmma(s *syntax.Statement) (simt.Exec, error) {
 		do = func(w *simt.Warp) {
 			if meter != nil {
 				meter.Products++
-				meter.Operands += p.bytes()
+				meter.Operands += p.operands()
 			}
 			w.Multiply(p)
 		}
@@ -129,8 +129,9 @@ func (c *compiler) condition(o syntax.Operand) (func(w *simt.Warp) (uint32, bool
 	}, err
 }
 
-// bytes is how many a warp's part reads of shared memory: of what all four read, a quarter.
-func (p *groupProduct) bytes() int64 {
+// operands is how many bytes a warp's part reads of shared memory: of what all four read, a
+// quarter.
+func (p *groupProduct) operands() int64 {
 	n := p.n * 16 * 2 / 4
 	if p.a == nil {
 		n += 16 * 16 * 2
@@ -172,11 +173,11 @@ func (p *groupProduct) Begin(w *simt.Warp) func(w *simt.Warp, sums [][32]float32
 		return nil
 	}
 	return func(w *simt.Warp, sums [][32]float32) {
-		if a != nil && !a.read(w, 16*w.Rank(), 16, func(r, k int, v float32) { x[r][k] = v }) {
+		if a != nil && !a.fetch(w, 16*w.Rank(), 16, func(r, k int, v float32) { x[r][k] = v }) {
 			return
 		}
 		y := make([][16]float32, p.n)
-		if !b.read(w, 0, p.n, func(r, k int, v float32) { y[r][k] = v }) {
+		if !b.fetch(w, 0, p.n, func(r, k int, v float32) { y[r][k] = v }) {
 			return
 		}
 		p.multiply(sums, &x, y)
@@ -226,8 +227,8 @@ func describe(w *simt.Warp, reg int, turned bool) *matrixAt {
 	return m
 }
 
-// read gives rows of a factor, of the 16 columns that are summed over.
-func (m *matrixAt) read(w *simt.Warp, first, rows int, to func(row, k int, v float32)) bool {
+// fetch gives rows of a factor, of the 16 columns that are summed over.
+func (m *matrixAt) fetch(w *simt.Warp, first, rows int, to func(row, k int, v float32)) bool {
 	for r := 0; r < rows; r++ {
 		for k := 0; k < 16; k++ {
 			eight := w.Shared(simt.Swizzled(m.eight(first+r, k), m.mask))

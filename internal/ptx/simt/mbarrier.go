@@ -94,7 +94,7 @@ func (w *Warp) Passed(lane int, at uint64, parity uint32) bool {
 	}
 	for _, c := range m.copies {
 		c.land(w.b)
-		m.bytes -= c.bytes()
+		m.bytes -= c.m.size()
 		w.b.changes++
 	}
 	m.copies = m.copies[:0]
@@ -113,8 +113,6 @@ type tileCopy struct {
 	to uint64
 }
 
-func (c *tileCopy) bytes() int { return c.m.bytes() }
-
 // CopyTile is cp.async.bulk.tensor of a lane: from an array that the map at an address describes,
 // from a place in it, to shared memory, of which an mbarrier is told.
 func (w *Warp) CopyTile(lane int, to, mapAt, barrier uint64, at [mapDims]int32) {
@@ -132,7 +130,7 @@ func (w *Warp) CopyTile(lane int, to, mapAt, barrier uint64, at [mapDims]int32) 
 		return
 	}
 	to = uint64(uint32(to))
-	if n := t.bytes(); to%128 != 0 || to+uint64(n) > uint64(len(w.b.shared)) {
+	if n := t.size(); to%128 != 0 || to+uint64(n) > uint64(len(w.b.shared)) {
 		w.Fail(lane, to, fmt.Sprintf("a tile of %d bytes to %d of the block's %d bytes of shared memory, at a multiple of 128", n, to, len(w.b.shared)))
 		return
 	}
@@ -140,7 +138,7 @@ func (w *Warp) CopyTile(lane int, to, mapAt, barrier uint64, at [mapDims]int32) 
 		w.Fail(lane, t.base, fmt.Sprintf("a map of %d bytes that are not there: %s", t.reach(), w.b.proc.Memory.near(t.base)))
 		return
 	}
-	w.b.unwrite(to, t.bytes())
+	w.b.unwrite(to, t.size())
 	bar.copies = append(bar.copies, tileCopy{t, at, to})
 }
 
@@ -180,7 +178,7 @@ const copiedThread = -1
 // land does the copy.
 func (c *tileCopy) land(b *block) {
 	t := c.m
-	clear(b.shared[c.to : c.to+uint64(t.bytes())])
+	clear(b.shared[c.to : c.to+uint64(t.size())])
 	al := b.proc.Memory.At(t.base)
 	wide := uint64(t.box[0]) * elementBytes
 	to := c.to
@@ -200,7 +198,7 @@ func (c *tileCopy) land(b *block) {
 			}
 		}
 	}
-	for k := int(c.to) >> b.shift; k <= int(c.to+uint64(t.bytes())-1)>>b.shift; k++ {
+	for k := int(c.to) >> b.shift; k <= int(c.to+uint64(t.size())-1)>>b.shift; k++ {
 		b.cells[k] = cell{written: b.first, writer: copiedThread}
 	}
 }

@@ -71,8 +71,8 @@ func decodeMap(raw []byte) (*tensorMap, error) {
 	return t, nil
 }
 
-// bytes is how many a tile has.
-func (t *tensorMap) bytes() int {
+// size is how many bytes a tile has.
+func (t *tensorMap) size() int {
 	n := elementBytes
 	for _, e := range t.box {
 		n *= int(e)
