@@ -40,8 +40,8 @@ func (b *backend) encode(x cuda.TensorMap) (raw [cuda.MapBytes]byte, err error) 
 	return d.EncodeMap(x)
 }
 
-// fours is the shape of attention_h.cuh's kernels, by their extent: rows of a block, keys of a
-// tile, and threads.
+// fours is the shape of attention_h.cuh's kernels, by their extent: rows of a piece of work, threads
+// and shared memory; and keys of a tile.
 func fours(extent int) (s shape, keys int) {
 	const quads, stages, align = 2, 2, 1024
 	keys = 128
@@ -88,7 +88,8 @@ func (a *attention) callFours() (why string, err error) {
 	if err != nil {
 		return whyFailedModule, err
 	}
-	l := attending{a.call(f, s.blocks(a.b, a.h, a.t, a.d), s.threads).dynamic(s.bytes), s}
+	blocks := min(s.blocks(a.b, a.h, a.t, a.d), max(1, a.gpu.Driver().Info().Processor)) // each does several pieces
+	l := attending{a.call(f, blocks, s.threads).dynamic(s.bytes), s}
 	for k, m := range maps {
 		at := a.in[k].at
 		at.tiles = m
@@ -96,6 +97,7 @@ func (a *attention) callFours() (why string, err error) {
 	}
 	l.rows(a.result(0, a.t, a.h)).out(1)
 	a.extents(l, 0)
+	l.u32(a.b * a.h)
 	return "", nil
 }
 

@@ -32,11 +32,23 @@ func hopper(t *testing.T, d cuda.Driver) *device.Accelerator {
 			require.NoError(t, d.Close())
 			d = ptx.New(ptx.Config{Races: true})
 		}
+		if m, ok := d.(*ptx.Machine); ok {
+			d = several{m}
+		}
 	}
 	acc, err := Config{Precision: BF16, Hopper: true}.On(d, device.CUDA(0))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, acc.Close()) })
 	return acc
+}
+
+// several is a machine of three processors, whose blocks do several pieces of work each.
+type several struct{ *ptx.Machine }
+
+func (m several) Info() cuda.Info {
+	i := m.Machine.Info()
+	i.Processor = 3
+	return i
 }
 
 // byHoppers is how often attention was made by what compute capability 9.0 has, and why it was not.
@@ -88,7 +100,7 @@ func TestAttentionByProductsOfFourWarpsIsNearItsDefinition(t *testing.T) {
 		causal bool
 	}{
 		{heads{1, 1, 1, 1, 64}, 1, true}, {heads{1, 128, 128, 1, 64}, 1, true}, {heads{1, 129, 257, 1, 64}, 1, true}, {heads{1, 200, 200, 2, 64}, 1, true},
-		{heads{2, 65, 300, 2, 8}, 2, false}, {heads{1, 127, 129, 1, 128}, 1, true}, {heads{1, 150, 260, 2, 104}, 1, false}, {heads{1, 3, 270, 1, 56}, 1, true},
+		{heads{2, 65, 300, 4, 8}, 2, false}, {heads{1, 127, 129, 1, 128}, 1, true}, {heads{1, 150, 260, 2, 104}, 1, false}, {heads{1, 3, 270, 1, 56}, 1, true},
 		{heads{1, 0, 3, 1, 64}, 1, false}, {heads{0, 3, 3, 1, 64}, 1, false},
 	} {
 		check(x.heads, x.keys, x.causal)
@@ -187,16 +199,18 @@ func (p *missing) Load(text []byte) (cuda.Module, error) {
 
 func TestEveryWaitOfAttentionByProductsOfFourWarpsIsNeeded(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 91))
-	x := heads{1, 66, 550, 1, 64} // two tiles are not seen wholly, and three are
+	x := heads{1, 66, 550, 2, 64} // two pieces of work; two tiles are not seen wholly, and three are
 	finite := x.grouped(r, 1)
 	spoiled := slices.Clone(finite) // by a value that only the last row sees
 	spoiled[2].V = slices.Clone(finite[2].V)
 	spoiled[2].V[len(spoiled[2].V)-1] = math.NaN()
-	of, made := kernels.Attention{Causal: true}, []kernels.Type{finite[0].Type, {Dtype: device.Float32, Shape: device.Shape{x.b, x.h, x.t}}}
+	of := kernels.Attention{Causal: true}
+	short := heads{1, 129, 129, 2, 64}.grouped(r, 1)    // four pieces, of which two have one tile
 	run := func(p *missing) (all []string, err error) { // texts, as what is not a number is not equal to itself
 		acc, err := Config{Precision: BF16, Hopper: true}.On(p, device.CUDA(0))
 		require.NoError(t, err)
-		for _, in := range [][]kerneltest.Tensor{finite, spoiled} {
+		for _, in := range [][]kerneltest.Tensor{finite, spoiled, short} {
+			made := []kernels.Type{in[0].Type, {Dtype: device.Float32, Shape: device.Shape{1, 2, in[0].Shape[1]}}}
 			out, err := kerneltest.RunOn(t, acc, of, made, in)
 			if err != nil {
 				_ = acc.Close() // it is lost
@@ -215,9 +229,9 @@ func TestEveryWaitOfAttentionByProductsOfFourWarpsIsNeeded(t *testing.T) {
 		needless []int // that the machine does not miss
 	}{
 		{`(?m)^\tmbarrier\.arrive\.expect_tx.*\n`, 5, nil},
-		{`(?m)^\tmbarrier\.arrive\.shared.*\n`, 5, nil},
-		{`(?m)^mbarrier\.try_wait.*\n@p bra done;\nbra again;\n`, 14, []int{0}}, // for the first stage to be empty
-		{`(?m)^\twgmma\.fence.*\n`, 5, []int{2}},                                // of two that nothing stands between
+		{`(?m)^\tmbarrier\.arrive\.shared.*\n`, 9, nil},
+		{`(?m)^mbarrier\.try_wait.*\n@p bra done;\nbra again;\n`, 15, nil},
+		{`(?m)^\twgmma\.fence.*\n`, 5, []int{2}}, // of two that nothing stands between
 		{`(?m)^\twgmma\.commit_group.*\n`, 5, nil},
 		{`(?m)^\twgmma\.wait_group.*\n`, 5, nil},
 		{`(?m)^\tbar\.sync \t0;\n`, 1, nil},
@@ -226,7 +240,7 @@ func TestEveryWaitOfAttentionByProductsOfFourWarpsIsNeeded(t *testing.T) {
 			p := &missing{ptx.New(ptx.Config{Steps: 1 << 22}), regexp.MustCompile(c.line), nth}
 			_, is := p.spoil(cu.Module("attention_h64"))
 			require.Equal(t, nth < c.n, is, c.line)
-			if all++; !is || slices.Contains(c.needless, nth) || !every && all%4 != 0 {
+			if all++; !is || slices.Contains(c.needless, nth) || !every && all%8 != 0 {
 				continue
 			}
 			got, err := run(p)
