@@ -114,14 +114,15 @@ template <int D, int N> void lower(Rows64<D, N>& x, float (&by)[2], float scale)
 	}
 }
 
-// weigh scales the result so far, and makes weights of exponentials.
+// weigh makes weights of exponentials, and scales the result so far.
 template <int D, int N> void weigh(Rows64<D, N>& x, const float (&by)[2]) {
+#pragma unroll
+	for (int k = 0; k < N / 16; k++) pack<N>(x.w, x.s, k);
+	if (!__any_sync(AllLanes, by[0] != 1 || by[1] != 1)) return; // as it is for most tiles
 #pragma unroll
 	for (int n = 0; n < D / 8; n++)
 #pragma unroll
 		for (int e = 0; e < 4; e++) x.o[0][n][e] *= by[e / 2];
-#pragma unroll
-	for (int k = 0; k < N / 16; k++) pack<N>(x.w, x.s, k);
 }
 
 // hide takes out the scores of keys that a row does not see.
