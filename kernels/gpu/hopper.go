@@ -109,15 +109,17 @@ func (a *attention) tiles(k, rows int) (*cuda.TensorMap, error) {
 	if k == 0 {
 		n, heads = a.t, a.h
 	}
-	m := &cuda.TensorMap{Extents: [4]uint64{uint64(a.d), uint64(n), uint64(heads), uint64(a.b)}, Box: [4]uint32{64, uint32(rows), 1, 1}}
-	for i, stride := range [3]int{x.row, x.head, x.batch} {
+	// Heads come before rows: so strides grow, as the driver's documentation has them.
+	m := &cuda.TensorMap{Extents: [4]uint64{uint64(a.d), uint64(heads), uint64(n), uint64(a.b)}, Box: [4]uint32{64, 1, uint32(rows), 1}}
+	past := a.d // of what one more in the dimension before would begin with
+	for i, stride := range [3]int{x.head, x.row, x.batch} {
 		if m.Extents[i+1] == 1 { // any will do
-			stride = a.d
+			stride = past
 		}
 		if stride <= 0 {
 			return nil, errStrides
 		}
-		m.Strides[i] = uint64(stride * device.BFloat16.Size())
+		m.Strides[i], past = uint64(stride*device.BFloat16.Size()), stride*int(m.Extents[i+1])
 	}
 	probe := *m
 	probe.At = 1 << 20

@@ -29,7 +29,7 @@ void prefetch(const Map& m) { asm volatile("prefetch.tensormap [%0];" ::"l"(&m) 
 // copyTile copies a tile, from some columns and rows of a head on, to shared memory; a barrier counts its bytes.
 void copyTile(u32 to, const Map& m, Barrier b, u32 col, u32 row, u32 head, u32 batch) {
 	asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to), "l"(&m), "r"(b.at), "r"(col),
-		"r"(row), "r"(head), "r"(batch)
+		"r"(head), "r"(row), "r"(batch)
 		: "memory");
 }
 
