@@ -11,6 +11,17 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 )
 
+func TestTextForOneGPUIsLoadedOnNoOther(t *testing.T) {
+	for arch, loads := range map[int]bool{80: false, 90: true, 100: false} {
+		_, err := New(Config{Arch: arch}).Load([]byte(texts(t)["hopper"]))
+		if loads {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, cuda.ErrImage)
+		}
+	}
+}
+
 // brains draws numbers of bfloat16.
 func brains(n int) []uint16 {
 	out := make([]uint16, n)

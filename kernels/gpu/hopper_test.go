@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -267,4 +268,45 @@ func TestProductsOfFourWarpsAskLittleOfMemory(t *testing.T) {
 		require.LessOrEqual(t, float64(x.Steps)/fine, most)
 		require.LessOrEqual(t, float64(x.Operands)/fine, 80.0)
 	}
+}
+
+func TestAttentionByProductsOfFourWarpsReadsWhatAProductOfTokensMakesWhereverItLies(t *testing.T) {
+	g, r := hopper(t, nil), rand.New(rand.NewPCG(4, 90))
+	const b, n, h, e = 2, 70, 2, 64
+	joined := kernels.Type{Dtype: device.BFloat16, Shape: device.Shape{b, n, 3 * h * e}}
+	var views []*kernels.View
+	for k := range 3 {
+		views = append(views, &kernels.View{Shape: device.Shape{b, n, h, e}, Offset: k * h * e, Strides: []int{3 * n * h * e, 3 * h * e, e, 1}})
+	}
+	of := kernels.Viewed{Of: kernels.Attention{Causal: true}, In: views}
+	be, err := backends.For(g)
+	require.NoError(t, err)
+	k, err := be.Prepare(kernels.Narrow{Of: of, Outs: []bool{true}}, []kernels.Type{joined, joined, joined})
+	require.NoError(t, err)
+	y, sums := kernels.Type{Dtype: device.BFloat16, Shape: device.Shape{b, n, h, e}}, kernels.Type{Dtype: device.Float32, Shape: device.Shape{b, h, n}}
+	buffer := func(bytes []byte) *device.Buffer {
+		buf, err := g.Alloc(len(bytes))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, buf.Release()) })
+		require.NoError(t, g.Upload(buf, 0, bytes))
+		return buf
+	}
+	var tokens []kerneltest.Tensor
+	var ins, outs []*device.Buffer
+	for range 2 {
+		x := rounded([]kerneltest.Tensor{scaled(drawn(r, device.Float32, joined.Shape...), 0.5)}, 16)[0]
+		tokens, ins = append(tokens, x), append(ins, buffer(encoded(t, device.BFloat16, x.V)))
+		outs = append(outs, buffer(make([]byte, y.Bytes())))
+	}
+	logs := buffer(make([]byte, sums.Bytes()))
+	for _, at := range []int{0, 1, 0} {
+		require.NoError(t, g.Upload(outs[at], 0, make([]byte, y.Bytes())))
+		require.NoError(t, k.Run([]*device.Buffer{outs[at], logs}, []*device.Buffer{ins[at], ins[at], ins[at]}))
+		raw, more := make([]byte, y.Bytes()), make([]byte, sums.Bytes())
+		require.NoError(t, errors.Join(g.Download(raw, outs[at], 0), g.Download(more, logs, 0)))
+		near(t, []kerneltest.Tensor{decoded(y, raw), decoded(sums, more)}, results(t, device.Host(), of, tokens[at], tokens[at], tokens[at]))
+	}
+	times, why := byHoppers(g)
+	require.EqualValues(t, 1, times)
+	require.Empty(t, why)
 }
