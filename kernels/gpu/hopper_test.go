@@ -310,3 +310,34 @@ func TestAttentionByProductsOfFourWarpsReadsWhatAProductOfTokensMakesWhereverItL
 	require.EqualValues(t, 1, times)
 	require.Empty(t, why)
 }
+
+// counting is a machine that counts the maps that it encodes.
+type counting struct {
+	*ptx.Machine
+	n int
+}
+
+func (m *counting) EncodeMap(x cuda.TensorMap) ([cuda.MapBytes]byte, error) {
+	m.n++
+	return m.Machine.EncodeMap(x)
+}
+
+func TestAMapIsEncodedAgainWhereWhatItDescribesLiesElsewhere(t *testing.T) {
+	m := &counting{Machine: ptx.New(ptx.Config{})}
+	g := hopper(t, m)
+	f := &frame{of: &sequence{backend: g.Memory().(*memory).backend}}
+	f.list.Add(nil, [3]uint32{1, 1, 1}, [3]uint32{1, 1, 1}, 0)
+	f.list.U32(7)
+	tiles := &cuda.TensorMap{Extents: [4]uint64{64, 2, 3, 1}, Strides: [3]uint64{128, 256, 768}, Box: [4]uint32{64, 1, 64, 1}}
+	p := patch{off: f.list.Block(cuda.MapBytes), tiles: tiles}
+	for k, at := range []uintptr{1 << 20, 1 << 20, 1 << 21, 1 << 20} {
+		require.NoError(t, f.encode(p, at))
+		require.Equal(t, []int{1, 1, 2, 3}[k], m.n)
+		want := *tiles
+		want.At = at
+		raw, err := m.Machine.EncodeMap(want)
+		require.NoError(t, err)
+		require.Equal(t, raw[:], f.list.Args[p.off:])
+	}
+	require.ErrorContains(t, f.encode(p, 8), "address")
+}
