@@ -130,12 +130,12 @@ template <int N> void hide(Scores<N>& s, const Heads<float>& x, u32 row, u32 col
 	Lane<1> me;
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
-		u32 end = min(x.s, x.seen(row + me.group + half * 8));
+		int end = min(x.s, x.seen(row + me.group + half * 8)) - col - me.col(0, 0); // so what it is compared with is known beforehand
 #pragma unroll
 		for (int n = 0; n < N / 8; n++)
 #pragma unroll
 			for (int e = half * 2; e < half * 2 + 2; e++)
-				if (col + me.col(n, e) >= end) s[n][e] = -INFINITY;
+				if (n * 8 + e % 2 >= end) s[n][e] = -INFINITY;
 	}
 }
 
