@@ -40,8 +40,8 @@ func (b *backend) encode(x cuda.TensorMap) (raw [cuda.MapBytes]byte, err error) 
 	return d.EncodeMap(x)
 }
 
-// fours is the shape of attention_h.cuh's kernels, by their extent: rows of a piece of work, threads
-// and shared memory; and keys of a tile.
+// fours is the shape of attention_h.cuh's kernels, by their extent: rows of a piece of work,
+// threads and shared memory; and keys of a tile.
 func fours(extent int) (s shape, keys int) {
 	const quads, stages, align = 2, 2, 1024
 	keys = 128
