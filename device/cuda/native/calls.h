@@ -87,6 +87,10 @@ extern CUresult cuTensorMapEncodeTiled(void *, unsigned, cuuint32_t, void *, con
 	unsigned, unsigned);
 #endif
 enum { WEFT_MAP_BYTES = 128, WEFT_MAP_BFLOAT16 = 9, WEFT_MAP_SWIZZLE_128B = 3, WEFT_MAP_L2_256B = 3 };
+#if CUDA_VERSION >= 12000
+_Static_assert(WEFT_MAP_BYTES == sizeof(CUtensorMap) && WEFT_MAP_BFLOAT16 == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 && WEFT_MAP_SWIZZLE_128B == CU_TENSOR_MAP_SWIZZLE_128B &&
+	WEFT_MAP_L2_256B == CU_TENSOR_MAP_L2_PROMOTION_L2_256B, "numbers of NVIDIA's headers");
+#endif
 // weft_map encodes a map of an array of bfloat16 of four dimensions: its extents, strides and those of a tile.
 static inline weft_result weft_map(CUcontext c, void *map, CUdeviceptr at, const uint64_t *extents, const uint64_t *strides, const cuuint32_t *box) {
 	_Alignas(64) char raw[WEFT_MAP_BYTES];
