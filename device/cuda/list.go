@@ -49,6 +49,19 @@ func (l *List) U32(v uint32) (off int) {
 	return off
 }
 
+// Block adds an argument of some bytes, a multiple of 8, for [List.Fill], and says where in Args it
+// lies.
+func (l *List) Block(n int) (off int) {
+	l.pad(8)
+	off = len(l.Args)
+	l.Args = append(l.Args, make([]byte, n)...)
+	l.added()
+	return off
+}
+
+// Fill replaces the bytes of an argument.
+func (l *List) Fill(off int, b []byte) { copy(l.Args[off:], b) }
+
 // Patch replaces an address.
 func (l *List) Patch(off int, at uintptr) { binary.LittleEndian.PutUint64(l.Args[off:], uint64(at)) }
 

@@ -19,7 +19,7 @@ int weft_fake_set(const char *what, long value) {
 		set.name = value; \
 		return 0; \
 	}
-	FIELD(memory) FIELD(devices) FIELD(init) FIELD(fault) FIELD(refuse) FIELD(null) FIELD(old) FIELD(peers) FIELD(arch)
+	FIELD(memory) FIELD(devices) FIELD(init) FIELD(fault) FIELD(refuse) FIELD(null) FIELD(old) FIELD(peers) FIELD(arch) FIELD(unmapped)
 	return -1;
 }
 

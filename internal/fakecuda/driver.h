@@ -24,6 +24,7 @@ typedef struct {
 	long old;     // the driver is of CUDA 12.0: it cannot tell a kernel's parameters
 	long peers;   // the GPUs can access one another
 	long arch;    // their compute capability, times ten
+	long unmapped; // the driver encodes no maps of tensors
 } settings;
 
 typedef struct { int users; long used; int sticky, opened; } gpu; // opened: the others, by bits

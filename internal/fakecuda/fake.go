@@ -143,7 +143,8 @@ func Opened() (*Library, error) {
 // Set changes how the fake behaves: "memory" (bytes of a GPU), "devices" (up to 2), "fault" (what
 // the next kernel fails with), "refuse" (what the next launch is refused with), "null" (launches do
 // nothing, at once), "old" (a driver of CUDA 12.0), "peers" (the GPUs can access one another),
-// "arch" (their compute capability, times ten).
+// "arch" (their compute capability, times ten), "unmapped" (a driver that encodes no maps of
+// tensors).
 func (l *Library) Set(what string, value int) {
 	if l.set(what, int64(value)) != 0 {
 		panic("the fake driver has no " + what)

@@ -15,6 +15,13 @@
 // a random order, so that a missing Wait, or pinned memory that is changed too early, shows as a
 // wrong result. [Machine.Hold] keeps some of them back, so that a Wait too many shows, too.
 //
+// Of compute capability 9.0 it knows what attention needs: products by four warps (wgmma) of
+// bfloat16, copies of tiles (TMA), and barriers that count bytes (mbarrier). Products and copies
+// are done when they are waited for, and no earlier. Registers of sums that nobody waited for hold
+// no numbers, and memory that a tile is copied to counts as not written. So what is read too early
+// is seen, and what is given back too early. A map of a tensor has bytes that are this package's
+// own ([Machine.EncodeMap]), for NVIDIA does not tell its.
+//
 // It does not know how fast a GPU would be. With [Config.Traffic] it counts what kernels ask of
 // memory, as a GPU does: sectors that are not used wholly, conflicts in shared memory, and
 // instructions ([Machine.Traffic]).

@@ -39,7 +39,7 @@ func (m *Machine) load(text string) (_ *module, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if src.Target == 0 || src.Target > m.conf.Arch {
+	if src.Target == 0 || src.Target > m.conf.Arch || src.Exact && src.Target != m.conf.Arch {
 		return nil, fmt.Errorf("text for sm_%d on a machine of %d", src.Target, m.conf.Arch)
 	}
 	mod := &module{m: m, kernels: map[string]*simt.Kernel{}}

@@ -143,6 +143,9 @@ func (a *attention) result(k, n, heads int) headRows {
 }
 
 func (a *attention) forward() error {
+	if done, err := a.byFours(); done || err != nil {
+		return err
+	}
 	l, err := a.attend("", a.t, a.h)
 	if err != nil || a.t == 0 {
 		return err

@@ -114,7 +114,7 @@ type form struct {
 // where the copy is.
 func (c *code) copy(fn cuda.Func, blocks, threads int, from arg, f form) (to arg, l *launch) {
 	if from.kind != argScratch {
-		to = arg{argCopy, c.copies, 0}
+		to = arg{kind: argCopy, index: c.copies}
 		c.copies++
 		l = c.call(fn, blocks, threads)
 		l.makes = f
@@ -216,7 +216,7 @@ func (s *builder) place() {
 	s.scratch = s.copies.arrange(s.scratch)
 	for k, p := range s.patches {
 		if p.buf <= -2 {
-			s.patches[k] = patch{p.off, -1, p.add + uintptr(s.copies.all[-2-p.buf].at)}
+			s.patches[k] = patch{p.off, -1, p.add + uintptr(s.copies.all[-2-p.buf].at), p.tiles}
 		}
 	}
 }

@@ -34,6 +34,10 @@ type Config struct {
 	Pooled    int64 // bytes of released memory that are kept for reuse; 0: all
 	Streams   int   // programs that may run side by side, from 1 to 8; 0: 4
 	FP8From   int   // multiplications from which on products in FP8 are of e4m3; 0: where that saves time
+
+	// Hopper has attention in BF16 computed by what compute capability 9.0 has and no other, where
+	// it can be. It is an experiment: these kernels have not run on a GPU.
+	Hopper bool
 }
 
 // ErrConfig is wrapped by what On says of its arguments.

@@ -32,8 +32,9 @@ type launch struct {
 // arg is an argument, in the order of the kernel's parameters.
 type arg struct {
 	kind  argKind
-	index int    // of the result or operand
-	value uint64 // the bytes from its beginning, or the number itself
+	index int             // of the result or operand
+	value uint64          // the bytes from its beginning, or the number itself
+	tiles *cuda.TensorMap // not nil: a map of what lies there, in the place of the address
 }
 
 type argKind uint8
@@ -69,7 +70,7 @@ func (l *launch) arg(a arg) *launch { l.args = append(l.args, a); return l }
 
 // inline appends another code, whose results and operands are addresses of this one.
 func (c *code) inline(sub *code, outs, ins []arg) {
-	scratch := arg{argScratch, 0, uint64(c.temp(sub.scratch))}
+	scratch := scratchArg(c.temp(sub.scratch))
 	for _, l := range sub.launches {
 		args := make([]arg, len(l.args))
 		for k, a := range l.args {
@@ -81,10 +82,11 @@ func (c *code) inline(sub *code, outs, ins []arg) {
 			case argScratch:
 				args[k] = scratch.plus(a.value)
 			case argCopy:
-				args[k] = arg{argCopy, c.copies + a.index, a.value}
+				args[k] = arg{kind: argCopy, index: c.copies + a.index, value: a.value}
 			default:
 				args[k] = a
 			}
+			args[k].tiles = a.tiles
 		}
 		l.args = args
 		c.launches = append(c.launches, l)
@@ -96,18 +98,18 @@ func (c *code) inline(sub *code, outs, ins []arg) {
 // plus is an address some bytes further on.
 func (a arg) plus(bytes uint64) arg { a.value += bytes; return a }
 
-func outArg(k int) arg       { return arg{argOut, k, 0} }
-func inArg(k int) arg        { return arg{argIn, k, 0} }
-func scratchArg(off int) arg { return arg{argScratch, 0, uint64(off)} }
+func outArg(k int) arg       { return arg{kind: argOut, index: k} }
+func inArg(k int) arg        { return arg{kind: argIn, index: k} }
+func scratchArg(off int) arg { return arg{kind: argScratch, value: uint64(off)} }
 
 // dynamic asks for shared memory beside what the kernel declares.
 func (l *launch) dynamic(bytes int) *launch { l.shared = uint32(bytes); return l }
 
-func (l *launch) out(k int) *launch    { return l.arg(arg{argOut, k, 0}) }
-func (l *launch) in(k int) *launch     { return l.arg(arg{argIn, k, 0}) }
-func (l *launch) temp(off int) *launch { return l.arg(arg{argScratch, 0, uint64(off)}) }
-func (l *launch) u32(n int) *launch    { return l.arg(arg{arg32, 0, uint64(uint32(n))}) }
-func (l *launch) u64(n uint64) *launch { return l.arg(arg{arg64, 0, n}) }
+func (l *launch) out(k int) *launch    { return l.arg(outArg(k)) }
+func (l *launch) in(k int) *launch     { return l.arg(inArg(k)) }
+func (l *launch) temp(off int) *launch { return l.arg(scratchArg(off)) }
+func (l *launch) u32(n int) *launch    { return l.arg(arg{kind: arg32, value: uint64(uint32(n))}) }
+func (l *launch) u64(n uint64) *launch { return l.arg(arg{kind: arg64, value: n}) }
 
 // flag adds a condition, as 0 or 1.
 func (l *launch) flag(is bool) *launch {
@@ -127,8 +129,8 @@ func (l *launch) float(d device.Dtype, v float64) *launch {
 
 // heed adds two arguments: the address of the fault record, and the flags in it of which none may
 // be up, or else nothing is written.
-func (l *launch) heed() *launch { return l.arg(arg{argFault, 0, 0}).arg(arg{argHeed, 0, 0}) }
+func (l *launch) heed() *launch { return l.arg(arg{kind: argFault}).arg(arg{kind: argHeed}) }
 
 // fault adds two arguments: the address of the fault record, and the code that this instruction
 // reports under.
-func (l *launch) fault() *launch { return l.arg(arg{argFault, 0, 0}).arg(arg{argCode, 0, 0}) }
+func (l *launch) fault() *launch { return l.arg(arg{kind: argFault}).arg(arg{kind: argCode}) }

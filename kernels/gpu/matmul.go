@@ -108,7 +108,7 @@ func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, sha
 		return err
 	}
 	at := scratchArg(c.temp(to.Bytes()))
-	c.inline(copied, []arg{at}, []arg{{s.at.kind, s.at.index, 0}})
+	c.inline(copied, []arg{at}, []arg{{kind: s.at.kind, index: s.at.index}})
 	*s = sideOf(at, to, kernels.Whole(shape), trans, batch)
 	return nil
 }

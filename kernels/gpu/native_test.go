@@ -59,5 +59,33 @@ func TestEveryInstructionAgreesWithItsDefinitionThroughTheDriver(t *testing.T) {
 	}
 	require.InDelta(t, 0.035, math.Sqrt(off/size), 0.02, "the roundings of both factors")
 	require.NoError(t, d.Close())
+	attendByFours(t, lib)
 	require.Zero(t, lib.Live(), "what the driver gave")
+}
+
+// attendByFours computes attention by what compute capability 9.0 has; where the driver encodes no
+// maps, others do.
+func attendByFours(t *testing.T, lib *fakecuda.Library) {
+	for unmapped, by := range []string{"wgmma", "mma.sync"} {
+		lib.Set("unmapped", unmapped)
+		driver, err := native.Open(0)
+		require.NoError(t, err)
+		d, err := gpu.Config{Precision: gpu.BF16, Hopper: true}.On(driver, device.CUDA(0))
+		require.NoError(t, err)
+		r := rand.New(rand.NewPCG(9, 90))
+		in := []kerneltest.Tensor{noise(r, 1, 70, 1, 64), noise(r, 1, 140, 1, 64), noise(r, 1, 140, 1, 64)}
+		made := []kernels.Type{in[0].Type, {Dtype: device.Float32, Shape: device.Shape{1, 1, 70}}}
+		want, err := kerneltest.RunOn(t, device.Host(), kernels.Attention{Causal: true}, made, in)
+		require.NoError(t, err)
+		got, err := kerneltest.RunOn(t, d, kernels.Attention{Causal: true}, made, in)
+		require.NoError(t, err)
+		for k := range want {
+			require.InDeltaSlice(t, want[k].V, got[k].V, 0.1) // of scores of tens of units
+		}
+		ways := backends.Ways(d)
+		require.Equal(t, "bfloat16 attention", ways[0].Work)
+		require.Equal(t, by, ways[0].By)
+		require.NoError(t, d.Close())
+	}
+	lib.Set("unmapped", 0)
 }

@@ -62,5 +62,5 @@ func TestOnlyKernelsForBFloat16NeedTensorCores(t *testing.T) {
 			newer = append(newer, name)
 		}
 	}
-	require.ElementsMatch(t, []string{"attention_b64", "attention_b96", "attention_b128", "attention_b256", "bf16", "entropy_bf16", "norm_bf16"}, newer)
+	require.ElementsMatch(t, []string{"attention_b64", "attention_b96", "attention_b128", "attention_b256", "attention_h64", "attention_h128", "bf16", "entropy_bf16", "norm_bf16"}, newer)
 }

@@ -37,6 +37,13 @@ type sequence struct {
 type patch struct {
 	off, buf int
 	add      uintptr
+	tiles    *cuda.TensorMap // not nil: a map of what lies there, in its place
+}
+
+// mapped is a map among the arguments of a frame: where it is from, if it has been encoded.
+type mapped struct {
+	of *cuda.TensorMap
+	at uintptr
 }
 
 // frame is what one run needs.
@@ -45,6 +52,7 @@ type frame struct {
 	list  cuda.List
 	graph cuda.Graph // in the place of the list, where not nil
 	flag  uint8
+	maps  map[int]mapped // by their place among the arguments
 }
 
 var _ gpumem.Work = (*frame)(nil)
@@ -152,11 +160,11 @@ func (s *builder) appendCode(c *code, outs, ins []spot, fault uint64) {
 				s.list.Addr(0)
 			case argOut, argIn, argScratch:
 				p := a.spot(outs, ins)
-				s.patches = append(s.patches, patch{s.list.Addr(0), p.buf, uintptr(p.off)})
+				s.patches = append(s.patches, patch{s.room(a), p.buf, uintptr(p.off), a.tiles})
 			case argCopy:
 				id := ids[a.index]
 				s.copies.all[id].last = len(s.list.Launches) - 1
-				s.patches = append(s.patches, patch{s.list.Addr(0), -2 - id, uintptr(a.value)})
+				s.patches = append(s.patches, patch{s.room(a), -2 - id, uintptr(a.value), a.tiles})
 			case argFault:
 				s.use.Faults = s.use.Faults || l.reports()
 				s.list.Addr(s.backend.gpu.FaultAddr())
@@ -180,6 +188,14 @@ func (s *builder) appendCode(c *code, outs, ins []spot, fault uint64) {
 	for k, at := range c.old {
 		s.steps(outs[k].buf, ins[at].buf)
 	}
+}
+
+// room adds an argument that is an address, or a map of what lies there.
+func (s *builder) room(a arg) (off int) {
+	if a.tiles != nil {
+		return s.list.Block(cuda.MapBytes)
+	}
+	return s.list.Addr(0)
 }
 
 // steps notes that a buffer is stepped, and where the value before is.
@@ -281,7 +297,12 @@ func (q *sequence) run(bufs []*device.Buffer) error {
 		if p.buf >= 0 {
 			base = bufs[p.buf].Addr()
 		}
-		f.list.Patch(p.off, base+p.add)
+		if p.tiles == nil {
+			f.list.Patch(p.off, base+p.add)
+		} else if err := f.encode(p, base+p.add); err != nil {
+			q.idle.Put(f)
+			return &device.Error{Device: q.backend.dev.ID(), Op: "launch", Err: err}
+		}
 	}
 	err := q.graphs.submit(q, f, bufs, borrowed)
 	runtime.KeepAlive(bufs)

@@ -81,6 +81,27 @@ static inline weft_result weft_params(CUcontext c, CUfunction f, int *bytes) {
 	return FINE;
 }
 
+// Drivers of CUDA 12 and later encode maps; their headers declare this, and types for what are numbers here.
+#if CUDA_VERSION < 12000
+extern CUresult cuTensorMapEncodeTiled(void *, unsigned, cuuint32_t, void *, const uint64_t *, const uint64_t *, const cuuint32_t *, const cuuint32_t *, unsigned, unsigned,
+	unsigned, unsigned);
+#endif
+enum { WEFT_MAP_BYTES = 128, WEFT_MAP_BFLOAT16 = 9, WEFT_MAP_SWIZZLE_128B = 3, WEFT_MAP_L2_256B = 3 };
+#if CUDA_VERSION >= 12000
+_Static_assert(WEFT_MAP_BYTES == sizeof(CUtensorMap) && WEFT_MAP_BFLOAT16 == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 && WEFT_MAP_SWIZZLE_128B == CU_TENSOR_MAP_SWIZZLE_128B &&
+	WEFT_MAP_L2_256B == CU_TENSOR_MAP_L2_PROMOTION_L2_256B, "numbers of NVIDIA's headers");
+#endif
+// weft_map encodes a map of an array of bfloat16 of four dimensions: its extents, strides and those of a tile.
+static inline weft_result weft_map(CUcontext c, void *map, CUdeviceptr at, const uint64_t *extents, const uint64_t *strides, const cuuint32_t *box) {
+	_Alignas(64) char raw[WEFT_MAP_BYTES];
+	const cuuint32_t steps[] = {1, 1, 1, 1};
+	TRY(cuCtxSetCurrent, c);
+	TRY(cuTensorMapEncodeTiled, (void *)raw, WEFT_MAP_BFLOAT16, 4, (void *)(uintptr_t)at, (const void *)extents, (const void *)strides, box, steps, 0, WEFT_MAP_SWIZZLE_128B,
+		WEFT_MAP_L2_256B, 0);
+	memcpy(map, raw, sizeof raw);
+	return FINE;
+}
+
 static inline weft_result weft_version(int *v) {
 	TRY(cuDriverGetVersion, v);
 	return FINE;

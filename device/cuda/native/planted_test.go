@@ -35,7 +35,7 @@ func (w *walker) walk() (err error) {
 	}
 	w.d = d
 	defer func() { err = errors.Join(err, w.back()) }()
-	for _, step := range []func() error{w.begin, w.copies, w.kernels, w.graphs, w.products, w.shares, w.neighbors} {
+	for _, step := range []func() error{w.begin, w.copies, w.kernels, w.graphs, w.products, w.shares, w.neighbors, w.maps} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -198,6 +198,11 @@ func (w *walker) neighbors() error {
 	return errors.Join(w.s.(cuda.Courier).CopyTo(other, to, w.at, 64), w.s.Sync())
 }
 
+func (w *walker) maps() error {
+	_, err := w.d.(cuda.Mapper).EncodeMap(tensorMap(w.at))
+	return err
+}
+
 // unwalked are what the fake has for others: functions of a version that the driver's headers
 // choose, names for people, and what takes two processes.
 var unwalked = []string{"cuInit", "cuDeviceGetUuid", "cuGetErrorName", "cuIpcCloseMemHandle", "cublasLtGetStatusString"}
@@ -208,7 +213,7 @@ func TestTheFakeHasEveryFunctionThatThePackageCalls(t *testing.T) {
 		has = append(has, fakecuda.Plain(name))
 	}
 	named := map[string]bool{}
-	for _, file := range []string{"calls.h", "lt.c", "driver.go", "event.go", "module.go", "multiplier.go", "native.go", "peer.go", "stream.go"} {
+	for _, file := range []string{"calls.h", "lt.c", "driver.go", "event.go", "module.go", "multiplier.go", "native.go", "peer.go", "stream.go", "tensormap.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, found := range regexp.MustCompile(`\b(cu[A-Z][a-z]\w+)\b`).FindAllString(string(text), -1) {

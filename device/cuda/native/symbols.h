@@ -34,4 +34,4 @@
 	F(cuTexRefGetBorderColor) F(cuTexRefGetFilterMode) F(cuTexRefGetFlags) F(cuTexRefGetFormat) F(cuTexRefGetMaxAnisotropy) \
 	F(cuTexRefSetAddress2D_v3) F(cuTexRefSetAddressMode) F(cuTexRefSetAddress_v2) F(cuTexRefSetArray) F(cuTexRefSetBorderColor) \
 	F(cuTexRefSetFilterMode) F(cuTexRefSetFlags) F(cuTexRefSetFormat) F(cuTexRefSetMaxAnisotropy) F(cuTexRefSetMipmapFilterMode) \
-	F(cuTexRefSetMipmapLevelBias) F(cuTexRefSetMipmapLevelClamp)
+	F(cuTexRefSetMipmapLevelBias) F(cuTexRefSetMipmapLevelClamp) F(cuTensorMapEncodeTiled)

@@ -10,6 +10,8 @@ import (
 // async compiles cp.async and what waits for it.
 func (c *compiler) async(s *syntax.Statement) (simt.Exec, error) {
 	switch {
+	case s.Has("async") && s.Has("bulk"):
+		return c.copyTile(s)
 	case !s.Has("async") || s.Has("bulk") || s.Has("mbarrier"):
 		return nil, errUnknown
 	case s.Has("commit_group"):

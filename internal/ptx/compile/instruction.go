@@ -42,9 +42,15 @@ func (c *compiler) instruction(f *syntax.Function, s *syntax.Statement) error {
 		err = c.barrier(s, &o)
 	case "call":
 		return c.call(s, o)
-	case "shfl", "vote", "match", "redux", "mma", "ldmatrix", "elect":
+	case "shfl", "vote", "match", "redux", "mma", "ldmatrix", "elect", "wgmma":
 		o.Kind, o.Mask = simt.OpSync, -1
 		err = c.together(s, &o)
+	case "mbarrier":
+		if s.Has("try_wait") || s.Has("test_wait") {
+			err = c.waits(s, &o)
+		} else {
+			err = c.mbarrier(s, &o)
+		}
 	default:
 		o.Run, err = c.plain(s)
 	}
@@ -58,7 +64,14 @@ func (c *compiler) instruction(f *syntax.Function, s *syntax.Statement) error {
 // plain compiles what every lane does for itself.
 func (c *compiler) plain(s *syntax.Statement) (simt.Exec, error) {
 	switch s.Op[0] {
-	case "membar", "fence", "pragma", "nanosleep", "prefetch", "prefetchu", "discard", "applypriority", "brkpt":
+	case "fence":
+		if s.Has("proxy") && s.Has("async") {
+			return func(w *simt.Warp, _ uint32) { w.FenceProxy() }, nil
+		}
+		return func(*simt.Warp, uint32) {}, nil
+	case "setmaxnreg":
+		return c.setmaxnreg(s)
+	case "membar", "pragma", "nanosleep", "prefetch", "prefetchu", "discard", "applypriority", "brkpt":
 		return func(*simt.Warp, uint32) {}, nil
 	case "ld", "ldu":
 		return c.load(s)

@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"errors"
-
 	"github.com/weft-project/weft/internal/ptx/simt"
 	"github.com/weft-project/weft/internal/ptx/syntax"
 )
@@ -22,7 +20,7 @@ func (c *compiler) cvta(s *syntax.Statement) (simt.Exec, error) {
 	case simt.Generic:
 		return nil, errUnknown
 	case simt.Parameter:
-		return nil, errors.New("generic addresses of parameters are not understood")
+		base = simt.ParameterWindow
 	}
 	if s.Has("to") {
 		base = -base

@@ -27,6 +27,10 @@ func (c *compiler) together(s *syntax.Statement, o *simt.Op) (err error) {
 		o.Run, err = c.mma(s)
 	case "ldmatrix":
 		o.Run, err = c.ldmatrix(s)
+	case "wgmma":
+		o.Run, err = c.wgmma(s)
+	case "elect":
+		o.Run, err = c.elect(s, o)
 	default:
 		return errUnknown
 	}

@@ -44,7 +44,7 @@ func (w *Warp) LaneBytes(a *Access, l int) unsafe.Pointer {
 	case Local:
 		return w.local(a, l, uint64(uint32(q)))
 	case Parameter:
-		return w.param(a, l, q)
+		return w.param(a, l, uint64(uint32(q)))
 	}
 	return w.global(a, l, q)
 }

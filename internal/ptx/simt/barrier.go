@@ -126,9 +126,12 @@ func (b *block) stuck() {
 	}
 	for _, w := range b.warps {
 		for _, s := range w.strands {
-			w.pc = s.pc
-			w.FailAt(s.m, 0, fmt.Sprintf("deadlock: barrier %d waits for threads that never come", s.bar))
-			return
+			reason := fmt.Sprintf("deadlock: barrier %d waits for threads that never come", s.bar)
+			if w.pc = s.pc; s.state != waiting {
+				w.pc--
+				reason = "deadlock: a phase of an mbarrier that never ends is asked for"
+			}
+			w.FailAt(s.m, 0, reason) // the first counts
 		}
 	}
 }

@@ -26,6 +26,10 @@ type block struct {
 	serial  uint32 // and of this
 	arrived [16]int
 
+	mbarriers map[uint64]*mbarrier // by their address
+	changes   int64                // of mbarriers
+	polls     int64                // of mbarriers
+
 	steps int64
 	limit int64
 	fault *Fault
@@ -54,21 +58,36 @@ func (b *block) thread(n int) [3]uint32 {
 // execute does one block; first says that the launch begins.
 func (b *block) execute(first bool) {
 	b.reset(first)
+	var vain int // rounds in which nothing came of what was asked for
 	for b.fault == nil {
-		moved, live := false, false
+		moved, live, polls, changes, steps := false, false, b.polls, b.changes, b.steps
 		for _, w := range b.warps {
 			moved = w.runSlice() || moved
 			live = live || len(w.strands) > 0
 		}
 		switch {
-		case b.fault != nil || !live:
+		case b.fault != nil:
 			return
-		case b.release() || moved:
+		case !live:
+			b.unfinished()
+			return
+		case b.release():
+			vain = 0
+		case moved && (b.polls == polls || b.changes != changes || b.steps-steps > vainSteps):
+			vain = 0
+		case moved && vain < vainRounds:
+			vain++
 		case b.fault == nil:
 			b.stuck()
 		}
 	}
 }
+
+// A block in which so many rounds were of few steps, and no mbarrier changed, does not go on.
+const (
+	vainRounds = 64
+	vainSteps  = 4096
+)
 
 // reset brings the block to its beginning, with memory that nobody wrote.
 func (b *block) reset(first bool) {
@@ -77,6 +96,7 @@ func (b *block) reset(first bool) {
 	b.epoch++
 	b.first = b.epoch
 	b.arrived = [16]int{}
+	b.mbarriers = nil
 	left := int(b.dim[0] * b.dim[1] * b.dim[2])
 	for _, w := range b.warps {
 		n := min(left, 32)
@@ -86,6 +106,7 @@ func (b *block) reset(first bool) {
 		w.strands = append(w.strands[:0], strand{m: w.Live})
 		w.epoch++
 		w.async, w.groups = w.async[:0], [32]int{}
+		w.products, w.productGroup, w.fenced = w.products[:0], 0, false
 		w.last = &b.proc.nowhere
 		for _, s := range b.k.Special {
 			if first || strings.HasPrefix(s.Name, "%ctaid") { // nothing else changes from block to block

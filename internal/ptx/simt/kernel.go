@@ -12,11 +12,14 @@ const (
 	OpExit
 	OpSync    // waits for the lanes of its mask
 	OpBarrier // waits for other warps
+	OpPoll    // asks for what other warps, or copies, do
+	OpTell    // tells others what they may ask for: it is their turn behind it
 )
 
 // Op is an instruction made ready.
 type Op struct {
 	Run    Exec
+	Poll   func(w *Warp, m uint32) bool // of an OpPoll: whether it has come for all lanes
 	Kind   opKind
 	Pred   int32 // predicate register, or -1
 	Flip   uint32

@@ -13,10 +13,11 @@ import (
 // Where memories begin, of all that lie in one address space. What is below and between belongs to
 // nobody.
 const (
-	SharedWindow = 0x7d_0000_0000
-	LocalWindow  = 0x7e_0000_0000
-	globalBase   = 0x7f00_0000_0000
-	guard        = 4096
+	ParameterWindow = 0x7c_0000_0000
+	SharedWindow    = 0x7d_0000_0000
+	LocalWindow     = 0x7e_0000_0000
+	globalBase      = 0x7f00_0000_0000
+	guard           = 4096
 )
 
 // SpaceAt says what memory a generic address is of.
@@ -24,6 +25,8 @@ func SpaceAt(q uint64) Space {
 	switch {
 	case q >= SharedWindow && q < LocalWindow:
 		return Shared
+	case q >= ParameterWindow && q < SharedWindow:
+		return Parameter
 	case q >= LocalWindow && q < LocalWindow+1<<32:
 		return Local
 	}

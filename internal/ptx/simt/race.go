@@ -8,7 +8,8 @@ import "fmt"
 type cell struct {
 	written, wwarp uint32 // epochs of the block and of the warp
 	read, rwarp    uint32
-	writer, reader int16 // threads; a reader of many is manyReaders, or manyOf a warp since its last bar.warp.sync
+	proxies        uint32 // fences of the writer's warp before it wrote
+	writer, reader int16  // threads; a reader of many is manyReaders, or manyOf a warp since its last bar.warp.sync
 }
 
 const manyReaders = -1
@@ -44,7 +45,7 @@ func (w *Warp) touch(lane int, at uint64, a *Access) bool {
 		case !a.Write && c.written < b.first:
 			w.Fail(lane, at, fmt.Sprintf("reads shared memory at %d, which nobody wrote", at))
 			return false
-		case c.written == b.epoch && c.writer != thread && (int(c.writer)>>5 != w.id || c.wwarp == w.epoch):
+		case c.written == b.epoch && c.writer != thread && c.writer != copiedThread && (int(c.writer)>>5 != w.id || c.wwarp == w.epoch):
 			w.race(lane, at, a, int(c.writer), "wrote")
 			return false
 		}
@@ -54,7 +55,7 @@ func (w *Warp) touch(lane int, at uint64, a *Access) bool {
 			w.race(lane, at, a, int(c.reader), "read")
 			return false
 		case a.Write:
-			c.written, c.wwarp, c.writer = b.epoch, w.epoch, thread
+			c.written, c.wwarp, c.writer, c.proxies = b.epoch, w.epoch, thread, w.proxies
 		case other && c.readBy(w.id):
 			c.reader = manyOf(w.id)
 		case other:

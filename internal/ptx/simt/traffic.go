@@ -15,6 +15,7 @@ type Traffic struct {
 	Loads    Sectors
 	Stores   Sectors // atomic operations, too
 	Shared   Wavefronts
+	Operands int64 // bytes of factors in shared memory that products of four warps read, each once for the four
 	Local    int64 // bytes of threads' own memory: spilled registers are not among them, for PTX has as many as it likes
 }
 

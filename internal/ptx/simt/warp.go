@@ -12,6 +12,7 @@ const (
 	running strandState = iota
 	parked              // for other lanes of its warp
 	waiting             // at a barrier
+	polled              // for an mbarrier, in vain, and not again in this slice
 )
 
 // strand is lanes of a warp that stand at the same instruction.
@@ -38,7 +39,12 @@ type Warp struct {
 	async   []copied    // copies under way
 	groups  [32]int     // of copies that each lane has committed
 	epoch   uint32      // counts what orders the accesses of a warp's lanes to shared memory
+	proxies uint32      // counts its fences between threads' accesses to shared memory and others'
 
+	products     []product // under way
+	productGroup int       // of products that are not committed
+	sumsMade     uint32
+	fenced       bool // for products
 }
 
 // Each sets a register's lanes to one value.
@@ -64,6 +70,11 @@ const slice = 1 << 16
 // anything was done.
 func (w *Warp) runSlice() (moved bool) {
 	left := slice
+	for k := range w.strands {
+		if w.strands[k].state == polled {
+			w.strands[k].state = running
+		}
+	}
 	for left > 0 && w.b.fault == nil {
 		k := w.pick()
 		if k < 0 {
@@ -94,7 +105,7 @@ func (w *Warp) pick() int {
 	m := uint32(0)
 	kept := w.strands[:0]
 	for _, s := range w.strands {
-		if s.pc == pc && s.state != waiting {
+		if s.pc == pc && s.state != waiting && s.state != polled {
 			m |= s.m
 		} else {
 			kept = append(kept, s)
@@ -159,6 +170,24 @@ func (w *Warp) advance(k, left int) int {
 				w.dropStrand(k)
 				b.steps += int64(start - left)
 				return left
+			}
+			pc++
+		case OpTell:
+			if em != 0 {
+				o.Run(w, em)
+				s.pc, s.m = pc+1, m
+				b.steps += int64(start - left)
+				return 0
+			}
+			pc++
+		case OpPoll:
+			if em != 0 {
+				w.b.polls++
+				if !o.Poll(w, em) {
+					s.pc, s.m, s.state = pc+1, m, polled
+					b.steps += int64(start - left)
+					return left
+				}
 			}
 			pc++
 		default:

@@ -181,7 +181,7 @@ func (p *parser) operand(depth int) (Operand, error) {
 	return o, err
 }
 
-// address reads name+off] or number].
+// address reads name+off], number] or name, {a, b, …}].
 func (p *parser) address() (Operand, error) {
 	o := Operand{Kind: OperandAddr}
 	var err error
@@ -198,6 +198,13 @@ func (p *parser) address() (Operand, error) {
 			return o, err
 		}
 		o.Off = int64(imm.Imm)
+	}
+	if p.accept(",") { // a place in what the address names
+		at, err := p.operand(1)
+		if err != nil {
+			return o, err
+		}
+		o.List = at.List
 	}
 	return o, p.expect("]")
 }

@@ -114,7 +114,7 @@ func (p *parser) top() error {
 			if err != nil {
 				return fmt.Errorf("line %d: target %q", line, n.text)
 			}
-			p.out.Target = arch
+			p.out.Target, p.out.Exact = arch, strings.HasSuffix(n.text, "a")
 		}
 		for p.tok.line == line && p.tok.kind != tokenEnd {
 			p.next()

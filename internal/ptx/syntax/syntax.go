@@ -4,7 +4,8 @@ import "strings"
 
 // Source is a parsed module.
 type Source struct {
-	Target int // 75 of sm_75
+	Target int  // 75 of sm_75
+	Exact  bool // of sm_90a: no other will do
 	Funcs  map[string]*Function
 	Vars   []*Variable
 }

@@ -50,6 +50,7 @@ type bench struct {
 	commit string                      // what the program was made of
 	copied float64                     // the copy's GB/s, once it is known
 	fp8    int                         // from how many multiplications on products are of e4m3; 0: where it is worth it
+	hopper bool                        // attention is by wgmma
 }
 
 // cases are the benchmarks, in order; those of bench/torch/gpu.py have its names.
@@ -181,7 +182,7 @@ func (b *bench) device(p gpu.Precision) (*device.Accelerator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gpu.Config{Precision: p, FP8From: b.fp8}.On(d, id)
+	return gpu.Config{Precision: p, FP8From: b.fp8, Hopper: b.hopper}.On(d, id)
 }
 
 // report runs a part of a case, and says its line: with the error where it fails, and the others go

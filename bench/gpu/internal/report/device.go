@@ -130,13 +130,13 @@ func kernelModule(file string) string {
 	return ", driver " + string(version)
 }
 
-var target = regexp.MustCompile(`\.target sm_(\d+)`)
+var target = regexp.MustCompile(`\.target sm_(\d+)(a?)`)
 
 // timeLoading times the loading of each module that is for such a GPU, as programs load them.
 func (r *GPU) timeLoading(d cuda.Driver, next func(what string)) {
 	for name, text := range gpu.Modules() {
 		if m := target.FindSubmatch(text); m != nil {
-			if arch, _ := strconv.Atoi(string(m[1])); arch > d.Info().Arch {
+			if arch, _ := strconv.Atoi(string(m[1])); arch > d.Info().Arch || len(m[2]) > 0 && arch != d.Info().Arch {
 				continue // nobody asks for it there
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-project/weft/internal/ptx"
 )
 
-func TestModulesForLaterGPUsAreNotLoadedOnEarlierOnes(t *testing.T) {
-	for arch, bf16 := range map[int]bool{75: false, 80: true, 90: true} {
+func TestModulesForOtherGPUsAreNotLoaded(t *testing.T) {
+	for arch, bf16 := range map[int]bool{75: false, 80: true, 90: true, 100: true} {
 		d := ptx.New(ptx.Config{Arch: arch})
 		r := GPU{LoadMS: map[string]float64{}, LoadErrors: map[string]string{}}
 		r.timeLoading(d, func(string) {})
@@ -20,6 +20,8 @@ func TestModulesForLaterGPUsAreNotLoadedOnEarlierOnes(t *testing.T) {
 		require.Contains(t, r.LoadMS, "softmax", arch)
 		_, loaded := r.LoadMS["bf16"]
 		require.Equal(t, bf16, loaded, arch)
+		_, loaded = r.LoadMS["attention_h64"]
+		require.Equal(t, arch == 90, loaded, arch)
 	}
 }
 

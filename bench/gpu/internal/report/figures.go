@@ -67,7 +67,7 @@ var legend = []struct{ name, text string }{
 	{"product", "a product of two square matrices, computed in float32, TF32 or bfloat16"},
 	{"mlp", "a step of training of a network of dense layers, compiled as one function"},
 	{"gpt2", "a step of training of a GPT-2, compiled as one function"},
-	{"attention", "a layer of GPT-2's attention alone, of bfloat16"},
+	{"attention", "a layer of GPT-2's attention alone, of bfloat16; wide heads are half as many; wgmma is what programs ask for by gpu.Config.Hopper"},
 	{"launch", "what an instruction costs beside its work: recorded in a graph, and in a list of launches"},
 	{"split", "a step of training in one process, and with the network cut in two between two processes on the same GPU, whose losses are to be those of one; " +
 		"a message around lane cuda had a tensor of the GPU, and another lane carried it"},

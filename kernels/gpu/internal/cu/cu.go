@@ -54,6 +54,8 @@ func Modules() map[string][]string {
 		"attention_b96":  attention("b_96!"),
 		"attention_b128": attention("b_128!"),
 		"attention_b256": attention("b_256!"),
+		"attention_h64":  {"attention_h_64!"},
+		"attention_h128": {"attention_h_128!"},
 		"conv":           {"im2col", "col2im", "conv_again", "conv_grad_again"},
 		"fp8":            {"along_f!", "along_b!", "across_f!", "across_b!"},
 		"fold":           {"fold", "fold_i32!", "fold_i64!", "fold_b!"},
@@ -79,6 +81,7 @@ func attention(end string) (all []string) {
 const (
 	archOption  = "--gpu-architecture="
 	defaultArch = "compute_75"
+	hopperArch  = "compute_90a" // what runs on compute capability 9.0 and nowhere else
 )
 
 // Options are what NVRTC is told: the same for all sources, but for what a source asks for itself
@@ -92,6 +95,15 @@ func Options(source []byte) []string {
 func Archive(source []byte) string {
 	_, arch := asked(source)
 	return arch + ".zip"
+}
+
+// Release is the version of NVRTC that compiles a source: the first that knows what drivers of CUDA
+// 11.8 do not, for one that asks for that.
+func Release(source []byte) string {
+	if _, arch := asked(source); arch == hopperArch {
+		return "12.9"
+	}
+	return "11.8"
 }
 
 var asks = regexp.MustCompile(`(?m)^// nvrtc: (\S+)$`)
@@ -121,5 +133,5 @@ func Stamp(name string, source []byte, headers []Header) string {
 		fmt.Fprintf(h, "%d:", len(part))
 		h.Write(part)
 	}
-	return fmt.Sprintf("// Made of %s by kernels/gpu/internal/cu/build (NVRTC 11.8); do not edit. Sources: sha256 %x\n", name, h.Sum(nil))
+	return fmt.Sprintf("// Made of %s by kernels/gpu/internal/cu/build (NVRTC %s); do not edit. Sources: sha256 %x\n", name, Release(source), h.Sum(nil))
 }

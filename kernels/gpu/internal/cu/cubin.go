@@ -15,6 +15,13 @@ func Archs() []int { return []int{80, 90} }
 // CubinArchive is the name of the archive of the cubins for a compute capability.
 func CubinArchive(arch int) string { return fmt.Sprintf("sm_%d.zip", arch) }
 
+// HopperArchive is the name of the archive of the cubins that run on compute capability 9.0 and
+// nowhere else, of modules that ask for that.
+const HopperArchive = "sm_90a.zip"
+
+// Hopper says whether PTX is for compute capability 9.0 and no other.
+func Hopper(ptx []byte) bool { return bytes.Contains(ptx, []byte("\n.target sm_90a")) }
+
 // CubinArch is the one of [Archs] whose machine code runs on a GPU of some compute capability.
 func CubinArch(arch int) (a int, ok bool) {
 	for _, a := range slices.Backward(Archs()) {
@@ -28,11 +35,16 @@ func CubinArch(arch int) (a int, ok bool) {
 // Cubin is a module as machine code for a GPU of some compute capability; nil where there is none
 // for it, or none that was made of the module's PTX.
 func Cubin(name string, arch int) []byte {
+	ptx := Module(name)
 	a, ok := CubinArch(arch)
-	if !ok {
+	if !ok || Hopper(ptx) && arch != 90 {
 		return nil
 	}
-	b, err := archives.ReadFile(CubinArchive(a))
+	archive := CubinArchive(a)
+	if Hopper(ptx) {
+		archive = HopperArchive
+	}
+	b, err := archives.ReadFile(archive)
 	if err != nil {
 		return nil
 	}
@@ -41,7 +53,7 @@ func Cubin(name string, arch int) []byte {
 		return nil
 	}
 	of, err := Entry(z, name+".of")
-	if err != nil || !bytes.Equal(of, OfPTX(Module(name))) {
+	if err != nil || !bytes.Equal(of, OfPTX(ptx)) {
 		return nil
 	}
 	cubin, err := Entry(z, name+".cubin")

@@ -1,10 +1,11 @@
 // Package cu holds kernels in CUDA C++ (*.cu), the PTX that NVRTC 11.8 makes of them for compute
 // capability 7.5 (8.0 where a kernel needs it), and what ptxas 12.9 makes of that for GPUs of two
-// generations: an archive for each (*.zip), which programs embed. After a change of a source, `go
-// run ./kernels/gpu/internal/cu/build` makes them anew; -check compares. The PTX's first line is a
-// hash of what it was made of, and each cubin has one of its PTX beside it, which tests compare
-// where there is no compiler. What a source wants NVRTC to be told, it says in lines that begin
-// with "// nvrtc: ".
+// generations: an archive for each (*.zip), which programs embed. Attention by what compute
+// capability 9.0 has and no other (attention_h*.cu) is made by NVRTC 12.9, and for that alone.
+// After a change of a source, `go run ./kernels/gpu/internal/cu/build` makes them anew; -check
+// compares. The PTX's first line is a hash of what it was made of, and each cubin has one of its
+// PTX beside it, which tests compare where there is no compiler. What a source wants NVRTC to be
+// told, it says in lines that begin with "// nvrtc: ".
 //
 // A kernel's name ends in the dtype that it computes in (softmax_f32), or where that is float32 and
 // memory is bfloat16 in a letter for the operand and one for the result: b for bfloat16, f for

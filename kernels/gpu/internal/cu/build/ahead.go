@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/weft-project/weft/kernels/gpu/internal/ahead"
 	"github.com/weft-project/weft/kernels/gpu/internal/cu"
@@ -43,7 +44,7 @@ func buildAhead(dir, ptxas string, check bool) error {
 		files := map[string][]byte{}
 		for name, k := range all {
 			text, _ := ahead.Text(k)
-			cubin, err := a.assemble(name, []byte(text), arch)
+			cubin, err := a.assemble(name, []byte(text), strconv.Itoa(arch))
 			errs, files[name] = append(errs, err), cubin
 		}
 		archives[filepath.Join(dir, cu.CubinArchive(arch))] = files

@@ -25,9 +25,10 @@ func main() {
 	generated := flag.String("ahead", "kernels/gpu/internal/ahead", "where the texts of generated kernels lie, in testdata")
 	check := flag.Bool("check", false, "write nothing; fail where the PTX of a source is not what is committed")
 	lib := flag.String("nvrtc", os.Getenv("WEFT_NVRTC"), "path of libnvrtc.so.11.2; without it, it is looked for (also $WEFT_NVRTC)")
+	lib12 := flag.String("nvrtc12", os.Getenv("WEFT_NVRTC12"), "path of libnvrtc.so.12, of 12.9, for sm_90a; likewise (also $WEFT_NVRTC12)")
 	ptxas := flag.String("ptxas", os.Getenv("WEFT_PTXAS"), "path of ptxas 12.9; without it, it is looked for in PATH (also $WEFT_PTXAS)")
 	flag.Parse()
-	err := run(strings.Split(*dirs, ","), *lib, *ptxas, *check)
+	err := run(strings.Split(*dirs, ","), map[string]string{"11.8": *lib, "12.9": *lib12}, *ptxas, *check)
 	if err == nil {
 		err = buildAhead(*generated, *ptxas, *check)
 	}
@@ -37,7 +38,8 @@ func main() {
 	}
 }
 
-func run(dirs []string, lib, ptxas string, check bool) error {
+// run builds the folders with compilers at some paths, by their release.
+func run(dirs []string, libs map[string]string, ptxas string, check bool) error {
 	sources := map[string][]string{}
 	for _, dir := range dirs {
 		found, err := filepath.Glob(filepath.Join(dir, "*.cu"))
@@ -49,15 +51,20 @@ func run(dirs []string, lib, ptxas string, check bool) error {
 		}
 		sources[dir] = found
 	}
-	c, err := openNVRTC(lib)
-	if err != nil {
+	c := map[string]*compiler{}
+	var errs []error
+	for _, name := range []string{"11.8", "12.9"} {
+		var err error
+		c[name], err = openNVRTC(name, libs[name])
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	a, err := openPTXAS(ptxas)
 	if err != nil {
 		return err
 	}
-	var errs []error
 	for _, dir := range dirs {
 		errs = append(errs, build(c, a, sources[dir], filepath.Base(dir) != "testdata", check))
 	}
@@ -66,7 +73,7 @@ func run(dirs []string, lib, ptxas string, check bool) error {
 
 // build compiles the sources of a folder, and writes or compares: their archives, or a file beside
 // each.
-func build(c *compiler, a *assembler, sources []string, archived, check bool) error {
+func build(c map[string]*compiler, a *assembler, sources []string, archived, check bool) error {
 	var errs []error
 	archives, all := map[string]map[string][]byte{}, map[string][]byte{}
 	for _, path := range sources {
@@ -115,7 +122,7 @@ func store(archives map[string]map[string][]byte, check bool) error {
 }
 
 // compile gives the PTX of a source, and the path of its archive.
-func compile(c *compiler, path string) (archive string, ptx []byte, err error) {
+func compile(c map[string]*compiler, path string) (archive string, ptx []byte, err error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
 		return "", nil, err
@@ -125,7 +132,7 @@ func compile(c *compiler, path string) (archive string, ptx []byte, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	ptx, err = c.compile(name, source, headers, cu.Options(source))
+	ptx, err = c[cu.Release(source)].compile(name, source, headers, cu.Options(source))
 	if err != nil {
 		return "", nil, err
 	}

@@ -11,13 +11,15 @@ import (
 )
 
 func TestWithoutNVRTCTheErrorSaysWhatToInstall(t *testing.T) {
-	lib := filepath.Join(t.TempDir(), soname)
+	lib := filepath.Join(t.TempDir(), "libnvrtc.so.11.2")
 	require.NoError(t, os.WriteFile(lib, []byte("no library"), 0o600))
 	for _, path := range []string{lib, lib + ".gone"} {
-		err := run([]string{".."}, path, "", true)
+		err := run([]string{".."}, map[string]string{"11.8": path}, "", true)
 		require.ErrorContains(t, err, path)
 		require.ErrorContains(t, err, "nvidia-cuda-nvrtc-cu11==11.8.89")
 		require.ErrorContains(t, err, "libnvrtc11.2")
+		err = run([]string{".."}, map[string]string{"11.8": path, "12.9": path}, "", true)
+		require.ErrorContains(t, err, "nvidia-cuda-nvrtc-cu12==12.9.86")
 	}
 }
 
@@ -36,7 +38,7 @@ func TestAKernelThatLacksRegistersIsRefusedButInFloat64(t *testing.T) {
 		fake := filepath.Join(t.TempDir(), "ptxas")
 		said := "ptxas info    : Function properties for " + name + "\n    64 bytes stack frame, 33 bytes spill stores, 9 bytes spill loads"
 		require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\ntouch $4\necho '"+said+"'\n"), 0o700))
-		_, err := (&assembler{fake}).assemble("gemm", nil, 90)
+		_, err := (&assembler{fake}).assemble("gemm", nil, "90")
 		if refused {
 			require.ErrorContains(t, err, "gemm for sm_90: product_f32 spills 33 bytes")
 		} else {
@@ -46,7 +48,7 @@ func TestAKernelThatLacksRegistersIsRefusedButInFloat64(t *testing.T) {
 }
 
 func TestAFolderWithoutSourcesIsRefused(t *testing.T) {
-	require.ErrorContains(t, run([]string{"..", t.TempDir()}, "", "", true), "has no *.cu")
+	require.ErrorContains(t, run([]string{"..", t.TempDir()}, nil, "", true), "has no *.cu")
 }
 
 func TestWhatNamesTheCompilersBuildIsLeftOut(t *testing.T) {

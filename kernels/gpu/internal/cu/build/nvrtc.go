@@ -16,11 +16,20 @@ import (
 	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
-const (
-	soname   = "libnvrtc.so.11.2"
-	builtins = "libnvrtc-builtins.so.11.8"
-	advice   = "pip install nvidia-cuda-nvrtc-cu11==11.8.89, or Debian's libnvrtc11.2 (non-free), or set WEFT_NVRTC to the library's path"
-)
+// release is a version of the compiler: others make other PTX.
+type release struct {
+	soname, builtins, advice string
+	major, minor             int32
+}
+
+func releaseOf(name string) release {
+	if name == "12.9" {
+		return release{"libnvrtc.so.12", "libnvrtc-builtins.so.12.9",
+			"pip install nvidia-cuda-nvrtc-cu12==12.9.86, or set WEFT_NVRTC12 to the library's path", 12, 9}
+	}
+	return release{"libnvrtc.so.11.2", "libnvrtc-builtins.so.11.8",
+		"pip install nvidia-cuda-nvrtc-cu11==11.8.89, or Debian's libnvrtc11.2 (non-free), or set WEFT_NVRTC to the library's path", 11, 8}
+}
 
 // compiler is NVRTC.
 type compiler struct {
@@ -37,7 +46,7 @@ type compiler struct {
 }
 
 // places are where the library may lie; the plain name is looked up as the system's loader does.
-func places() []string {
+func places(soname string) []string {
 	all := []string{soname, "/usr/local/cuda/lib64/" + soname}
 	home, _ := os.UserHomeDir()
 	for _, root := range []string{os.Getenv("VIRTUAL_ENV"), home + "/.local", "/usr/local", "/usr", home + "/.pyenv/versions/*"} {
@@ -49,32 +58,32 @@ func places() []string {
 	return all
 }
 
-// openNVRTC opens the library at path, or where it is found, and insists on version 11.8: others
-// make other PTX.
-func openNVRTC(path string) (*compiler, error) {
+// openNVRTC opens a release of the library at path, or where it is found.
+func openNVRTC(name, path string) (*compiler, error) {
+	r := releaseOf(name)
 	paths := []string{path}
 	if path == "" {
-		paths = places()
+		paths = places(r.soname)
 	}
 	var errs []error
 	for _, p := range paths {
-		c, err := openAt(p)
+		c, err := openAt(p, r)
 		if err == nil {
 			return c, nil
 		}
 		errs = append(errs, err)
 	}
-	return nil, fmt.Errorf("NVRTC 11.8 was not found: %s\n%w", advice, errors.Join(errs...))
+	return nil, fmt.Errorf("NVRTC %s was not found: %s\n%w", name, r.advice, errors.Join(errs...))
 }
 
-func openAt(path string) (c *compiler, err error) {
+func openAt(path string, r release) (c *compiler, err error) {
 	defer func() {
 		if p := recover(); p != nil { // purego's, for a function that is missing
 			err = fmt.Errorf("%s: %v", path, p)
 		}
 	}()
 	if strings.Contains(path, "/") { // the compiler opens its builtins by their plain name
-		_, _ = purego.Dlopen(filepath.Join(filepath.Dir(path), builtins), purego.RTLD_NOW|purego.RTLD_GLOBAL)
+		_, _ = purego.Dlopen(filepath.Join(filepath.Dir(path), r.builtins), purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	}
 	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
@@ -89,8 +98,8 @@ func openAt(path string) (c *compiler, err error) {
 		purego.RegisterLibFunc(f, lib, name)
 	}
 	c.version(&c.majorV, &c.minor)
-	if c.majorV != 11 || c.minor != 8 {
-		return nil, fmt.Errorf("%s is NVRTC %d.%d; expected 11.8", path, c.majorV, c.minor)
+	if c.majorV != r.major || c.minor != r.minor {
+		return nil, fmt.Errorf("%s is NVRTC %d.%d; expected %d.%d", path, c.majorV, c.minor, r.major, r.minor)
 	}
 	return c, nil
 }

@@ -39,17 +39,26 @@ func openPTXAS(path string) (*assembler, error) {
 func (a *assembler) cubins(dir string, ptx map[string][]byte) (map[string]map[string][]byte, error) {
 	all := map[string]map[string][]byte{}
 	var errs []error
-	for _, arch := range cu.Archs() {
-		files := map[string][]byte{}
-		for name, text := range ptx {
+	for name, text := range ptx {
+		to := map[string]string{}
+		for _, arch := range cu.Archs() {
+			to[cu.CubinArchive(arch)] = strconv.Itoa(arch)
+		}
+		if cu.Hopper(text) {
+			to = map[string]string{cu.HopperArchive: "90a"}
+		}
+		for archive, arch := range to {
 			cubin, err := a.assemble(name, text, arch)
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			files[name+".cubin"], files[name+".of"] = cubin, cu.OfPTX(text)
+			path := filepath.Join(dir, archive)
+			if all[path] == nil {
+				all[path] = map[string][]byte{}
+			}
+			all[path][name+".cubin"], all[path][name+".of"] = cubin, cu.OfPTX(text)
 		}
-		all[filepath.Join(dir, cu.CubinArchive(arch))] = files
 	}
 	return all, errors.Join(errs...)
 }
@@ -62,7 +71,7 @@ const mostSpilled = 32
 
 // assemble makes one. It is an error where a kernel lacks registers, but in float64, which GPUs are
 // not for.
-func (a *assembler) assemble(name string, ptx []byte, arch int) ([]byte, error) {
+func (a *assembler) assemble(name string, ptx []byte, arch string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "weft-ptxas-")
 	if err != nil {
 		return nil, err
@@ -72,13 +81,13 @@ func (a *assembler) assemble(name string, ptx []byte, arch int) ([]byte, error) 
 	if err := os.WriteFile(in, ptx, 0o600); err != nil {
 		return nil, err
 	}
-	said, err := exec.Command(a.path, "-v", fmt.Sprintf("-arch=sm_%d", arch), "-o", out, in).CombinedOutput() //nolint:gosec // likewise
+	said, err := exec.Command(a.path, "-v", "-arch=sm_"+arch, "-o", out, in).CombinedOutput() //nolint:gosec // likewise
 	if err != nil {
-		return nil, fmt.Errorf("%s for sm_%d: %w: %s", name, arch, err, said)
+		return nil, fmt.Errorf("%s for sm_%s: %w: %s", name, arch, err, said)
 	}
 	for _, m := range spilled.FindAllSubmatch(said, -1) {
 		if n, _ := strconv.Atoi(string(m[2])); n > mostSpilled && !bytes.HasSuffix(m[1], []byte("_f64")) {
-			return nil, fmt.Errorf("%s for sm_%d: %s spills %d bytes; at most %d are allowed", name, arch, m[1], n, mostSpilled)
+			return nil, fmt.Errorf("%s for sm_%s: %s spills %d bytes; at most %d are allowed", name, arch, m[1], n, mostSpilled)
 		}
 	}
 	return os.ReadFile(out)
