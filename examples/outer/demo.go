@@ -62,7 +62,7 @@ func demonstrate(c context.Context, s settings, t *task, stdout io.Writer) error
 	if err := out.conclude(outer); err != nil {
 		return err
 	}
-	out.compare(outer, sync, bytesTogether(t, s))
+	out.beside(outer, sync, bytesTogether(t, s))
 	return nil
 }
 

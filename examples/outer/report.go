@@ -49,8 +49,8 @@ func (r *reporter) conclude(got result) error {
 	return nil
 }
 
-// compare compares with steps in which all gradients are summed.
-func (r *reporter) compare(got, sync result, bytes int) {
+// beside compares with steps in which all gradients are summed.
+func (r *reporter) beside(got, sync result, bytes int) {
 	each := max(sync.Took/compareBy, r.pace)
 	whole := each * time.Duration(r.steps)
 	part := func(of, whole float64) float64 { return 100 * of / max(whole, 1) }

@@ -69,7 +69,7 @@ func (t *Team) without(c context.Context, left []string) (*collective.Group, err
 		news := make(chan bool, 1)
 		go func() {
 			defer cancel()
-			news <- t.await(voting, members, left)
+			news <- t.unsettled(voting, members, left)
 		}()
 		next, err := t.g.Without(voting, left...)
 		cancel()
@@ -85,9 +85,9 @@ func (t *Team) without(c context.Context, left []string) (*collective.Group, err
 	}
 }
 
-// await waits until members leave beside those who are known to, or the members are about to become
-// others. It says whether that has happened.
-func (t *Team) await(c context.Context, members, left []string) bool {
+// unsettled waits until members leave beside those who are known to, or the members are about to
+// become others. It says whether that has happened.
+func (t *Team) unsettled(c context.Context, members, left []string) bool {
 	for c.Err() == nil {
 		if t.isOver() || len(t.mail.gone(members)) > len(left) {
 			return true
