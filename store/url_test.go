@@ -142,7 +142,7 @@ func TestAURLMayNameTheDialectAndTheTimeout(t *testing.T) {
 	require.Equal(t, Dialect22, p.dialect)
 	require.Equal(t, 90*time.Second, p.timeout)
 
-	r, err := Open(t.Context(), "tcp://127.0.0.1:0?rank=0&world_size=1&dialect=2.1&timeout=0.01", OpenConfig{LookupEnv: environment()})
+	r, err := Open(t.Context(), "tcp://127.0.0.1:0?rank=0&world_size=1&dialect=2.1&timeout=0.2", OpenConfig{LookupEnv: environment()})
 	require.NoError(t, err)
 	defer r.Close()
 	nc, err := net.Dial("tcp", r.server.Addr())
@@ -151,7 +151,7 @@ func TestAURLMayNameTheDialectAndTheTimeout(t *testing.T) {
 	says := talktest.NewRaw(t, nc)
 	says.Send("07 02 00*7 '/x'") // a DELETE in 2.1, and a WATCH before
 	says.Expect("00*8")
-	require.ErrorContains(t, r.Store.Wait(t.Context(), "k"), "wait timeout after 10ms")
+	require.ErrorContains(t, r.Store.Wait(t.Context(), "k"), "wait timeout after 200ms")
 }
 
 func FuzzURL(f *testing.F) {
