@@ -94,7 +94,8 @@ func (n *node) done() bool { return n.left == 0 && n.ending && n.over }
 // coming takes it that a new round has formed, and why. A worker that called elastic.Join hears of
 // its new place and runs on. A worker that did not is deaf: the node ends it. Where the round
 // restarts all workers, the node ends every one. The ended ones start again once every node of the
-// round has ended its own (placed).
+// round has ended its own (placed). So do those of a node where all had ended well, when the
+// rendezvous heard of that only after it had formed the round: the others count on them.
 func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(worker int) bool) decision {
 	if n.ending {
 		return decision{}
@@ -108,7 +109,7 @@ func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(wor
 	if n.place != nil && p.Restarts > n.place.Restarts && why == "" {
 		why = fmt.Sprintf("restart %d of %d", p.Restarts, p.MaxRestarts)
 	}
-	return n.retire(now, fmt.Sprintf("round %d", p.Round), why, func(i int) bool { return p.Restart || deaf(i) })
+	return n.retire(now, fmt.Sprintf("round %d", p.Round), why, func(i int) bool { return p.Restart || n.told || deaf(i) })
 }
 
 // outside takes it that this node has no place in the round that runs: it was lost, and the others
@@ -167,7 +168,8 @@ func (n *node) placed(p rdzv.Placement) decision {
 		return decision{}
 	}
 	n.place, n.next = &p, nil
-	return decision{orders: n.start(func(s slot) bool { return s.phase != well })}
+	told := n.told // too late: see coming
+	return decision{orders: n.start(func(s slot) bool { return s.phase != well || told })}
 }
 
 // restart takes the leave to start again the workers that had failed by then.

@@ -102,6 +102,18 @@ func TestInANewRoundWorkersThatRunGoOnAndThoseThatHadFailedStartAgain(t *testing
 	require.Empty(t, n.restart(1, rdzv.Placement{}).orders, "the leave comes after the round: it runs already")
 }
 
+func TestANodeThatHasAPlaceInANewRoundThoughAllItsWorkersHadEndedWellStartsThemAgain(t *testing.T) {
+	n := begun(t, 2)
+	n.exited(0, process.Status{}, false, "")
+	require.True(t, n.exited(1, process.Status{}, false, "").done)
+	require.Equal(t, decision{clear: true, reason: "round 1: starting all workers again: a node joins"}, n.coming(at(1), rdzv.Placement{Round: 1}, "a node joins", nobody))
+	require.Equal(t, []order{{0, launch}, {1, launch}}, n.placed(rdzv.Placement{Round: 1}).orders)
+	require.Empty(t, n.coming(at(2), rdzv.Placement{Round: 2}, "a node joins", nobody).orders)
+	n.exited(0, process.Status{}, false, "")
+	require.True(t, n.exited(1, process.Status{}, false, "").done, "the round has formed, and those who formed it do not hear of this")
+	require.Equal(t, []order{{0, launch}, {1, launch}}, n.placed(rdzv.Placement{Round: 2}).orders)
+}
+
 func TestARestartOfTheGroupStopsAllAndStartsAllWhenNoneRunsOnAnyNode(t *testing.T) {
 	n := begun(t, 2)
 	n.exited(0, process.Status{Code: 1}, false, "")

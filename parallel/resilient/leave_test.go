@@ -91,3 +91,53 @@ func TestAMemberThatGivesUpClosingAfterALossIsNotWaitedFor(t *testing.T) {
 		require.NoError(t, runs[2].err)
 	})
 }
+
+// TestNobodyWaitsForMembersThatGiveUpAtAnyMoment has some members stop waiting, in a step or in
+// closing the team, while others vote on who goes on, as one worker has gone.
+func TestNobodyWaitsForMembersThatGiveUpAtAnyMoment(t *testing.T) {
+	const delay = time.Millisecond
+	for seed := range uint64(soak.Cases(200)) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 9))
+			size := 3 + r.IntN(3)
+			net := simnet.New(simnet.Config{MinDelay: delay / 10, MaxDelay: 3 * delay, Logger: slog.New(slog.DiscardHandler)})
+			w := &crowd{t, net, rpctest.World(t, net, size)}
+			c, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			steps, stays, starts, gives := make([]bool, size), make([]bool, size), make([]time.Duration, size), make([]time.Duration, size)
+			for rank := range size {
+				steps[rank], stays[rank] = r.IntN(2) == 0, rank == size-1 || r.IntN(3) == 0
+				starts[rank], gives[rank] = time.Duration(r.Int64N(int64(5*delay))), time.Duration(r.Int64N(int64(20*delay)))
+			}
+			runs := w.train(func(rank int) run {
+				l := newLearner(1)
+				team, err := w.found(c, rank, size, l.config())
+				if err == nil {
+					_, err = team.Step(c, 0, rows, l.loss)
+				}
+				if err != nil {
+					return run{err: err}
+				}
+				time.Sleep(time.Second + starts[rank])
+				mine, stop := context.WithTimeout(c, gives[rank])
+				defer stop()
+				switch {
+				case rank == 0:
+					stop()
+					err = w.ws[rank].Close()
+				case stays[rank]:
+					mine = c
+				}
+				if rank > 0 && steps[rank] {
+					_, err = team.Step(mine, 1, rows, l.loss)
+				}
+				return run{err: errors.Join(err, team.Close(mine))}
+			})
+			for rank, r := range runs {
+				if rank > 0 && stays[rank] && !errors.Is(r.err, resilient.ErrEnded) {
+					require.NoError(t, r.err, "seed %d: member %d, who step: %v, stay: %v", seed, rank, steps, stays)
+				}
+			}
+		})
+	}
+}

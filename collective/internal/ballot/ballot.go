@@ -311,7 +311,7 @@ func (b *Ballot) Awaited() (all []Who) {
 		return slices.DeleteFunc(roll.Members, func(who Who) bool { return roll.Has(b.me) && b.sayings(who).Here })
 	}
 	for _, who := range b.mine.Next.Members {
-		if !b.sayings(who).Ready && !b.gone[who] {
+		if !b.sayings(who).Ready && !b.accuses(who) {
 			all = append(all, who)
 		}
 	}
