@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 	"github.com/weft-project/weft/rpc"
 )
@@ -22,6 +23,9 @@ import (
 //
 // Workers bring the step and state of cfg, as from a checkpoint: those that have come furthest are
 // right. Each worker that is started again does so, too.
+//
+// Where a loss function fails Each ends at once on that worker, with a [parallel.FailureError]: its
+// agent starts it again, or ends the job. The others wait for the epoch that follows.
 func Each(c context.Context, m *elastic.Membership, cfg Config, work func(c context.Context, e *elastic.Epoch, t *Team) error) error {
 	t, err := newTeam(cfg)
 	if err != nil {
@@ -36,9 +40,20 @@ func Each(c context.Context, m *elastic.Membership, cfg Config, work func(c cont
 			return nil // there is nothing left to do
 		case errors.Is(err, ErrNoState), errors.Is(err, ErrDifferent), errors.Is(err, rpc.ErrConfig):
 			return elastic.Final(err) // no other place would mend that
+		case err != nil && c.Err() == nil && !errors.Is(err, elastic.ErrOver):
+			t.cfg.Logger.Warn("this epoch has failed here; waiting for the next one", "epoch", e.Round, "error", err)
 		}
 		return err
 	})
+}
+
+// ownFailure makes a failure final that is this worker's: the others can only wait for it.
+func ownFailure(worker string, err error) error {
+	var f *parallel.FailureError
+	if errors.As(err, &f) && f.Worker == worker {
+		return elastic.Final(err)
+	}
+	return err
 }
 
 // epoch is work among the workers of one epoch.
@@ -59,7 +74,7 @@ func (t *Team) epoch(c context.Context, e *elastic.Epoch, work func(c context.Co
 	t.over = e.Over
 	if err = t.attach(w.Context(c), g); err == nil {
 		joined()
-		err = work(w.Context(c), e, t)
+		err = ownFailure(w.Name(), work(w.Context(c), e, t))
 	}
 	if err == nil {
 		err = t.Close(w.Context(c))
