@@ -34,8 +34,10 @@ func Each(c context.Context, m *elastic.Membership, cfg Config, work func(c cont
 	t.m = ledger.New(len(t.layout), true, cfg.Step)
 	defer t.dropAll()
 	return m.Each(c, func(c context.Context, e *elastic.Epoch) error {
-		err := t.epoch(c, e, work)
+		worker, err := t.epoch(c, e, work)
 		switch {
+		case failedItself(worker, err):
+			return elastic.Final(err)
 		case errors.Is(err, ErrEnded):
 			return nil // there is nothing left to do
 		case errors.Is(err, ErrNoState), errors.Is(err, ErrDifferent), errors.Is(err, rpc.ErrConfig):
@@ -47,41 +49,39 @@ func Each(c context.Context, m *elastic.Membership, cfg Config, work func(c cont
 	})
 }
 
-// ownFailure makes a failure final that is this worker's: the others can only wait for it.
-func ownFailure(worker string, err error) error {
+// failedItself says whether an error is of this worker's loss: the others can only wait for it.
+func failedItself(worker string, err error) bool {
 	var f *parallel.FailureError
-	if errors.As(err, &f) && f.Worker == worker {
-		return elastic.Final(err)
-	}
-	return err
+	return errors.As(err, &f) && f.Worker == worker
 }
 
-// epoch is work among the workers of one epoch.
-func (t *Team) epoch(c context.Context, e *elastic.Epoch, work func(c context.Context, e *elastic.Epoch, t *Team) error) error {
+// epoch is work among the workers of one epoch, in which this worker has a name.
+func (t *Team) epoch(c context.Context, e *elastic.Epoch, work func(c context.Context, e *elastic.Epoch, t *Team) error) (worker string, err error) {
 	joining, joined := e.Context(c)
 	defer joined()
 	w, err := rpc.Join(joining, rpc.Config{
 		Store: e.Store, Rank: e.Rank, WorldSize: e.World, Listen: net.JoinHostPort(e.Addr, "0"), Logger: t.cfg.Logger,
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
+	worker = w.Name()
 	defer w.Close() //nolint:errcheck // the others are told, or gone
 	g, err := collective.Open(joining, w, "resilient")
 	if err != nil {
-		return err
+		return worker, err
 	}
 	t.over = e.Over
 	if err = t.attach(w.Context(c), g); err == nil {
 		joined()
-		err = ownFailure(w.Name(), work(w.Context(c), e, t))
+		err = work(w.Context(c), e, t)
 	}
 	if err == nil {
 		err = t.Close(w.Context(c))
 	}
 	if err == nil {
-		return w.Leave(c)
+		return worker, w.Leave(c)
 	}
 	t.moves = errors.Is(err, elastic.ErrOver)
-	return errors.Join(err, t.detach())
+	return worker, errors.Join(err, t.detach())
 }

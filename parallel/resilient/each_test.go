@@ -7,15 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/parallel"
 )
 
-func TestAFailureIsFinalForTheWorkerThatHasFailedAndNotForTheOthers(t *testing.T) {
+func TestAFailureIsThatOfTheWorkerThatHasFailedAndNotOfTheOthers(t *testing.T) {
 	failed := fmt.Errorf("step 3: %w", &parallel.FailureError{Rank: 1, Worker: "worker1", Text: "no"})
-	require.Equal(t, elastic.Final(failed), ownFailure("worker1", failed))
-	require.Equal(t, failed, ownFailure("worker0", failed))
-	lost := errors.New("somebody is lost")
-	require.Equal(t, lost, ownFailure("worker1", lost))
-	require.NoError(t, ownFailure("worker1", nil))
+	require.True(t, failedItself("worker1", failed))
+	require.False(t, failedItself("worker0", failed))
+	require.False(t, failedItself("worker1", errors.New("somebody is lost")))
+	require.False(t, failedItself("worker1", nil))
 }
