@@ -6,6 +6,6 @@ type Padder interface {
 	// that it pays to make others longer.
 	PadsRows() bool
 	// PadsTo is of how many elements the rows should be multiples, then, of a product of m rows, n
-	// columns and sums of k terms.
+	// columns and sums of k terms. It is the same for the product's gradients.
 	PadsTo(m, n, k int) int
 }

@@ -90,14 +90,14 @@ func (c *course) next(now time.Time) (s step, limit time.Duration, more bool) {
 }
 
 // allowed is how long the next step may take: its limit, or less where the steps after it in its
-// part would lack what they need; but what it needs itself comes first, as the steps before are the
-// more important ones.
+// part would lack what they need, and what it takes to end them; but what it needs itself comes
+// first, as the steps before are the more important ones.
 func (c *course) allowed(now time.Time) time.Duration {
 	s, left := c.steps[c.at], c.over.Sub(now)
 	spare := left - quitting - patience
 	for _, later := range c.steps[c.at+1:] {
 		if later.not == "" && later.part <= max(s.part, c.lead) {
-			spare -= later.need
+			spare -= later.need + quitting
 		}
 	}
 	return min(s.limit, max(spare, min(s.need, left)))

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -51,7 +55,7 @@ func drive(c *course, takes func(s step) time.Duration) (begins map[string]time.
 
 func TestBothPartsFitAndHaveTheStepsThatTheyAreFor(t *testing.T) {
 	for p, names := range map[part]string{
-		first:  "machine,python,device,driver,fault,kernels,generated kernels,gradients,device maps,training,bench correct,bench copy 1,bench bound 1,bench large 1,bench gpt 1,bench launch 1,bench split 1",
+		first:  "machine,python,device,driver,fault,kernels,generated kernels,gradients,device maps,training,bench correct,hopper,bench copy 1,bench bound 1,bench large 1,bench gpt 1,bench launch 1,bench split 1",
 		second: "machine,python,device,bench small 1,bench product 1,bench large 2,bench gpt 2,bench split 2,sanitizer",
 	} {
 		steps := contactPlan(t, p)
@@ -70,6 +74,41 @@ func TestBothPartsFitAndHaveTheStepsThatTheyAreFor(t *testing.T) {
 			require.True(t, slices.ContainsFunc(steps, func(s step) bool { return s.name == name }), name)
 		}
 	}
+}
+
+// A kernel that faults costs all tests of its process.
+func TestKernelsThatProgramsAskForAreTriedApartFromTheOthers(t *testing.T) {
+	steps := contactPlan(t, first)
+	find := func(name string) (int, step) {
+		k := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
+		require.GreaterOrEqual(t, k, 0, name)
+		return k, steps[k]
+	}
+	_, others := find("kernels")
+	at, apart := find("hopper")
+	last, _ := find("bench correct")
+	require.Equal(t, last+1, at)
+	require.Equal(t, []string{"gpu.test", "-test.skip=" + experimental}, others.argv)
+	require.Equal(t, []string{"gpu.test", "-test.run=" + experimental}, apart.argv)
+	require.True(t, others.must)
+	require.False(t, apart.must)
+	file, err := parser.ParseFile(token.NewFileSet(), "../../kernels/gpu/hopper_test.go", nil, 0)
+	require.NoError(t, err)
+	launching := 0
+	for _, d := range file.Decls {
+		f, is := d.(*ast.FuncDecl)
+		if !is || !strings.HasPrefix(f.Name.Name, "Test") {
+			continue
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if call, is := n.(*ast.CallExpr); is && types.ExprString(call) == "hopper(t, nil)" {
+				launching++
+				require.Regexp(t, experimental, f.Name.Name)
+			}
+			return true
+		})
+	}
+	require.Positive(t, launching)
 }
 
 func TestWhereEachStepHangsTheOthersHaveTheirTime(t *testing.T) {
@@ -104,7 +143,7 @@ func TestWhereAllStepsHangTheBenchmarksBeginAllTheSame(t *testing.T) {
 	begins, end := drive(c, func(step) time.Duration { return time.Hour })
 	require.LessOrEqual(t, begins["bench copy 1"], 340*time.Second)
 	require.LessOrEqual(t, end, contactTime+quitting)
-	for _, o := range c.out[:len(c.out)-1] {
+	for _, o := range c.out {
 		require.Equal(t, report.Late, o.Verdict, o.Name)
 	}
 }
@@ -159,7 +198,7 @@ func TestAStepIsJudgedByHowItEnded(t *testing.T) {
 		{ending{late: true, stuck: true}, report.Late, "could not be ended"},
 		{ending{left: 2}, report.OK, "left behind and that were ended: 2"},
 	} {
-		c := newCourse([]step{{name: "x", need: time.Second, limit: time.Minute}}, time.Unix(0, 0), time.Hour)
+		c := newCourse([]step{{name: experimental, need: time.Second, limit: time.Minute}}, time.Unix(0, 0), time.Hour)
 		_, _, more := c.next(time.Unix(0, 0))
 		require.True(t, more)
 		require.Equal(t, report.Running, c.out[0].Verdict)

@@ -19,6 +19,7 @@ import (
 func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) {
 	_, out, errs := gpucheck(t, "bench", "-device", "interpreter", "-rounds", "1")
 	require.Empty(t, errs)
+	var attention []string // the modes
 	seen, printed := map[string]int{}, map[string]bool{}
 	for _, l := range linesOf(out) {
 		name := l["case"].(string)
@@ -29,6 +30,9 @@ func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) 
 		}
 		printed[name] = true
 		name = l["case"].(string)
+		if l["case"] == "attention" {
+			attention = append(attention, fmt.Sprint(l["mode"]))
+		}
 		switch name {
 		case "device":
 		case "ways":
@@ -55,6 +59,7 @@ func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) 
 		"device": 1, "correct": 16, "copy": 1, "product-f32": 1, "product-tf32": 1, "product-bf16": 1, "product-fp8": 1, "mlp-small": 1, "mlp-large": 1,
 		"mlp-large-fp8": 1, "gpt2-small": 1, "bound": 7, "attention": 5, "launch": 2, "split": 4, "ways": 27,
 	}, seen)
+	require.Equal(t, []string{"wgmma", "wgmma"}, attention[3:], "what programs have to ask for is last: where it faults, the others are measured")
 	for name, lines := range peerLines(t) {
 		for _, l := range lines {
 			require.True(t, printed[l], "PyTorch's case %s prints %q, which Weft's does not", name, l)

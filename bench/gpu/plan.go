@@ -81,12 +81,14 @@ func (o options) correctness() []step {
 	test := func(name string, need, limit time.Duration, file string, more ...string) step {
 		return step{name: name, part: first, need: need, limit: limit, argv: append([]string{file}, more...), env: o.env(), must: true, last: "PASS"}
 	}
-	kernels := test("kernels", 90*time.Second, 3*time.Minute, "gpu.test")
+	kernels := test("kernels", 90*time.Second, 3*time.Minute, "gpu.test", "-test.skip="+experimental)
 	if o.at == places.Interpreter { // where make test runs all of them
 		kernels.argv = append(kernels.argv, "-test.run="+sanitized)
 	}
 	correct := o.bench("correct", 10*time.Second, 90*time.Second)
 	correct.part, correct.must = first, true
+	hopper := test("hopper", 10*time.Second, time.Minute, "gpu.test", "-test.run="+experimental)
+	hopper.must = false
 	return []step{
 		test("driver", 15*time.Second, time.Minute, "testgpu.test", "-test.skip=TestAFault"),
 		test("fault", 5*time.Second, 30*time.Second, "testgpu.test", "-test.run=TestAFault/a_fault"),
@@ -96,8 +98,13 @@ func (o options) correctness() []step {
 		test("device maps", 20*time.Second, 90*time.Second, "gpus.test"),
 		test("training", 10*time.Second, 2*time.Minute, "digits.test", "-test.run=Accelerator|OnGPUs|BFloat16|FirstFifty|ReachesItsAccuracy"),
 		correct,
+		hopper,
 	}
 }
+
+// experimental are tests of kernels that programs have to ask for: what these do is no verdict on
+// the others.
+const experimental = "ProductsOfFourWarps"
 
 // sanitized is what compute-sanitizer looks at: it makes kernels a hundred times slower.
 const sanitized = "TestEveryInstruction.*/(MatMul|Conv2d|MaxPool2d|Softmax|LayerNorm|CrossEntropy|Gather|ScatterAdd|Map|Reduce|Transpose|Update|Random)"

@@ -51,6 +51,22 @@ func TestAnInstructionThatIsNotUnderstoodIsNamedWithItsLine(t *testing.T) {
 	require.ErrorContains(t, err, "wiggle.b32 %r1, %r2")
 }
 
+func TestNothingOfAnAddressIsLeftUnread(t *testing.T) {
+	load := func(address string) error {
+		_, err := New(Config{}).Load([]byte(whole(".visible .entry k()\n{\n.reg .b32 %r<3>;\n.reg .b64 %rd<3>;\nld.global.u32 %r1, [" + address + "];\nret;\n}\n")))
+		return err
+	}
+	for _, address := range []string{"%rd1", "%rd1+8", "%rd1+-8"} {
+		require.NoError(t, load(address), address)
+	}
+	for _, address := range []string{"%rd1, 8", "%rd1, %r2", "%rd1, {}", "%rd1, (%r2)", "%rd1, [%rd2]", "%rd1, [%rd2, {%r2}]"} {
+		require.ErrorContains(t, load(address), "line 8: expected the coordinates", address)
+	}
+	for _, address := range []string{"%rd1, {%r2}", "%rd1, {%r2, %r2}"} {
+		require.ErrorContains(t, load(address), "expected an address and a type", address)
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	all := texts(f)
 	f.Add(all["warps"]) // the others are large, and slow

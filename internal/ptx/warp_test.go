@@ -98,3 +98,31 @@ func TestSpecialRegistersSayWhereAThreadIs(t *testing.T) {
 		}
 	}
 }
+
+func TestABarrierForANumberOfThreadsIsCompleteWhenAsManyHaveCome(t *testing.T) {
+	const first, second, half = "@%p1 ", "@!%p1 ", "@%p2 " // warps, the first half of the first one
+	for name, c := range map[string]struct {
+		threads int
+		body    string
+		says    string
+	}{
+		"once":                 {64, first + "bar.arrive 1, 64; " + second + "bar.sync 1, 64;", ""},
+		"again":                {64, "bar.sync 1, 64; " + first + "bar.arrive 1, 64; " + second + "bar.sync 1, 64;", ""},
+		"twice, by one warp":   {64, first + "bar.arrive 1, 64; " + first + "bar.arrive 1, 64; " + second + "bar.sync 1, 64;", "deadlock: barrier 1"},
+		"one barrier of all":   {64, first + "bar.arrive 1, 64; " + second + "bar.sync 1;", ""},
+		"other counts":         {64, first + "bar.arrive 1, 64; " + second + "bar.sync 1, 96;", "barrier 1 is for 64 threads, and for 96, too"},
+		"another count of all": {64, first + "bar.arrive 1, 96; " + second + "bar.sync 1;", "barrier 1 is for 96 threads, and for 64, too"},
+		"too many":             {96, half + "barrier.arrive 1, 64; " + second + "barrier.arrive 1, 64;", "80 threads come to barrier 1 for 64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{}, whole(".visible .entry k()\n{\n.reg .b32 %r<2>;\n.reg .pred %p<3>;\nmov.u32 %r1, %tid.x;\n"+
+				"setp.lt.u32 %p1, %r1, 32;\nsetp.lt.u32 %p2, %r1, 16;\n"+c.body+"\nret;\n}\n"))
+			err := r.launch("k", 1, c.threads, 0)
+			if c.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.says)
+			}
+		})
+	}
+}

@@ -16,7 +16,7 @@ var noThresholds = map[string]string{
 	"kernels":                       "maxWindow",
 	"kernels/cpu":                   "k0 k1 m0 m1",
 	"kernels/cpu/internal/parallel": "mostThreads",
-	"kernels/gpu":                   "columnBytes maxFaults maxParts maxStatic maxWritten mostElems updateBytes",
+	"kernels/gpu":                   "align columnBytes maxFaults maxParts maxStatic maxWritten mostElems updateBytes",
 	"rpc":                           "defaultMaxQueued defaultMaxRunning maxCauseFields maxErrorText maxGatherings maxKept maxObserved maxStatus maxStatusGroups maxStatusPeers",
 	"rpc/internal/codec":            "MaxRefs",
 	"rpc/internal/counts":           "MaxLabels",

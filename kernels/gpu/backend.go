@@ -33,6 +33,7 @@ type backend struct {
 
 	mu      sync.Mutex
 	images  map[string]cuda.Module // of package cu, by file
+	refused map[string]error       // why the driver did not take one of them that others stand in for
 	funcs   map[funcKey]cuda.Func
 	made    made
 	graphs  graphs
@@ -45,7 +46,7 @@ type funcKey struct {
 }
 
 func newBackend(g *gpumem.GPU, c Config) *backend {
-	b := &backend{gpu: g, cfg: c, images: map[string]cuda.Module{}, funcs: map[funcKey]cuda.Func{}}
+	b := &backend{gpu: g, cfg: c, images: map[string]cuda.Module{}, refused: map[string]error{}, funcs: map[funcKey]cuda.Func{}}
 	b.made.gpu, b.made.tally, b.made.ahead = g, &b.tally, ahead.Open(g.Driver().Info().Arch)
 	b.graphs.gpu, b.graphs.tally = g, &b.tally
 	return b
@@ -84,6 +85,24 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	}
 	b.funcs[key] = f
 	return f, nil
+}
+
+// optional is kernel of a module that others stand in for. The driver is asked for it once: it may
+// compile for long until it refuses a module. Memory may be there another time.
+func (b *backend) optional(module, name string, shared int) (cuda.Func, error) {
+	b.mu.Lock()
+	err := b.refused[module]
+	b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	f, err := b.kernel(module, name, shared)
+	if err != nil && !errors.Is(err, device.ErrMemory) && !errors.Is(err, device.ErrLost) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.refused[module] = err
+	}
+	return f, err
 }
 
 // image is Load, which is counted.

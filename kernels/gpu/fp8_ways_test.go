@@ -136,6 +136,35 @@ func TestRowsArePaddedToWhatE4M3TakesWhereProductsAreOfThat(t *testing.T) {
 	}
 }
 
+func TestRowsArePaddedAlikeForAProductAndItsGradients(t *testing.T) {
+	d, err := Config{Precision: FP8}.On(ptxtest.NewLibrary(t, ptx.Config{}), device.CUDA(0))
+	require.NoError(t, err)
+	b := d.Memory().(*memory).backend
+	r, apart := rand.New(rand.NewPCG(16, 8)), 0
+	check := func(m, n, k int) {
+		want, worth := 8, 0
+		all := [][3]int{{m, n, k}, {m, k, n}, {k, n, m}}
+		for _, x := range all {
+			if b.worthQuantizing(&products{m: x[0], n: x[1], k: x[2]}) {
+				want, worth = 16, worth+1
+			}
+		}
+		if worth%len(all) != 0 {
+			apart++
+		}
+		for _, x := range all {
+			require.Equal(t, want, b.PadsTo(x[0], x[1], x[2]), "%v of %v", x, all)
+		}
+	}
+	check(16384, 3072, 768)
+	check(64, 1024, 784)
+	require.Equal(t, 1, apart)
+	for range 200 {
+		check(1<<r.IntN(16)+r.IntN(9), 1<<r.IntN(16)+r.IntN(9), 1<<r.IntN(16)+r.IntN(9))
+	}
+	require.NoError(t, d.Close())
+}
+
 func TestEpiloguesAreTheLibrarysInE4M3OrFollowTheProduct(t *testing.T) {
 	const n = 64
 	add, relu := kernels.Step{Op: kernels.Binary{Fn: kernels.Add}, Args: [2]int{0, 1}}, func(reg int) kernels.Step {

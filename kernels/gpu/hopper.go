@@ -84,7 +84,7 @@ func (a *attention) callFours() (why string, err error) {
 			return whyNoMaps, err
 		}
 	}
-	f, err := a.kernel(fmt.Sprint("attention_h", extent), fmt.Sprint("attention_h_", extent), s.bytes)
+	f, err := a.optional(fmt.Sprint("attention_h", extent), fmt.Sprint("attention_h_", extent), s.bytes)
 	if err != nil {
 		return whyFailedModule, err
 	}

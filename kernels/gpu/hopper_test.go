@@ -132,21 +132,24 @@ func TestWhatAQueryMayNotSeeIsNoBusinessOfProductsOfFourWarps(t *testing.T) {
 // unmapped is a driver that encodes no maps.
 type unmapped struct{ cuda.Driver }
 
-// withoutImage is a driver that does not take the kernel.
+// withoutImage is a driver that does not take the kernel, and counts how often it is asked to.
 type withoutImage struct {
-	cuda.Driver
-	cuda.Mapper
+	*ptx.Machine
+	err   error
+	asked *int
 }
 
 func (d withoutImage) Load(image []byte) (cuda.Module, error) {
 	if bytes.Contains(image, []byte("attention_h_64")) {
-		return nil, &cuda.Error{Op: "load", Err: cuda.ErrImage}
+		*d.asked++
+		return nil, &cuda.Error{Op: "load", Err: d.err}
 	}
-	return d.Driver.Load(image)
+	return d.Machine.Load(image)
 }
 
 func TestAttentionThatProductsOfFourWarpsCannotMakeIsMadeByOthersAndCounted(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 90))
+	var refused, full int
 	machine := func(arch int) *ptx.Machine { return ptx.New(ptx.Config{Arch: arch}) }
 	for name, c := range map[string]struct {
 		d   cuda.Driver
@@ -157,7 +160,8 @@ func TestAttentionThatProductsOfFourWarpsCannotMakeIsMadeByOthersAndCounted(t *t
 		"an older GPU":             {machine(89), kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyNotHopper},
 		"a later GPU":              {machine(100), kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyNotHopper},
 		"no maps":                  {unmapped{machine(90)}, kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyNoMaps},
-		"no kernel":                {withoutImage{machine(90), machine(90)}, kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyFailedModule},
+		"no kernel":                {withoutImage{machine(90), cuda.ErrImage, &refused}, kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyFailedModule},
+		"no memory for it":         {withoutImage{machine(90), device.ErrMemory, &full}, kernels.Attention{}, heads{1, 3, 3, 1, 64}, whyFailedModule},
 		"a mask":                   {machine(90), kernels.Attention{Masked: true}, heads{1, 3, 3, 1, 64}, whyBeside},
 		"dropped":                  {machine(90), kernels.Attention{Drop: 0.5}, heads{1, 3, 3, 1, 64}, whyBeside},
 		"heads of another extent":  {machine(90), kernels.Attention{}, heads{1, 3, 3, 1, 72}, whyFoursExtent},
@@ -168,12 +172,15 @@ func TestAttentionThatProductsOfFourWarpsCannotMakeIsMadeByOthersAndCounted(t *t
 			g := hopper(t, c.d)
 			in := c.x.grouped(r, 1)
 			in = append(in, kerneltest.Beside(r, c.of, in)...)
-			near(t, results(t, g, c.of, in...), results(t, device.Host(), c.of, in...))
+			for range 3 {
+				near(t, results(t, g, c.of, in...), results(t, device.Host(), c.of, in...))
+			}
 			times, why := byHoppers(g)
 			require.Zero(t, times)
 			require.Equal(t, []string{c.why}, why)
 		})
 	}
+	require.Equal(t, []int{1, 3}, []int{refused, full}, "what is refused is not compiled again")
 }
 
 // missing is a driver that loads a kernel without one of its lines.

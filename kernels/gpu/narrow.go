@@ -129,10 +129,15 @@ func (b *backend) PadsRows() bool {
 }
 
 // PadsTo is [kernels.Padder]'s: 16 bytes of bfloat16, or of e4m3 where the product is to be of
-// that.
+// that, or one of its gradients. So all three take the same rows, which are padded once.
 func (b *backend) PadsTo(m, n, k int) int {
-	if p := (&products{m: m, n: n, k: k}); b.cfg.Precision == FP8 && b.scales() && b.library() != nil && b.worthQuantizing(p) {
-		return quantizedUnit
+	if b.cfg.Precision != FP8 || !b.scales() || b.library() == nil {
+		return quantizedUnit / 2
+	}
+	for _, p := range [...]products{{m: m, n: n, k: k}, {m: m, n: k, k: n}, {m: k, n: n, k: m}} {
+		if b.worthQuantizing(&p) {
+			return quantizedUnit
+		}
 	}
 	return quantizedUnit / 2
 }

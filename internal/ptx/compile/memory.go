@@ -11,7 +11,7 @@ import (
 // addressOf reads an operand [name+off] of a memory instruction on n elements.
 func (c *compiler) addressOf(s *syntax.Statement, o syntax.Operand, n int) (simt.Access, error) {
 	t := s.Types()
-	if o.Kind != syntax.OperandAddr || len(t) == 0 {
+	if o.Kind != syntax.OperandAddr || len(o.List) > 0 || len(t) == 0 {
 		return simt.Access{}, errors.New("expected an address and a type")
 	}
 	last := t[len(t)-1]

@@ -1,6 +1,7 @@
 package simt
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 )
@@ -20,44 +21,62 @@ func (w *Warp) arrive(s *strand, o *Op, m uint32) {
 		w.Fail(lane, 0, fmt.Sprintf("barrier %d of 16", id))
 		return
 	}
-	s.bar, s.count = int(id), count
-	if o.Bar.Arrive {
-		w.b.arrived[id] += bits.OnesCount32(m)
-		s.pc++
+	b := w.b
+	if all := 32 * len(b.warps); b.come(int(id)) > 0 && cmp.Or(b.counts[id], all) != cmp.Or(count, all) {
+		w.Fail(lane, 0, fmt.Sprintf("barrier %d is for %d threads, and for %d, too", id, cmp.Or(b.counts[id], all), cmp.Or(count, all)))
 		return
 	}
-	s.state = waiting
+	b.counts[id] = max(b.counts[id], count)
+	if s.bar = int(id); o.Bar.Arrive {
+		b.arrived[id] += bits.OnesCount32(m)
+		s.pc++
+	} else {
+		s.state = waiting
+	}
+	need := b.counts[id]
+	if need == 0 {
+		return // release looks, as those who end are not waited for
+	}
+	switch n := b.come(int(id)); { // at once: who comes next comes to the next phase
+	case n > need:
+		w.Fail(lane, 0, fmt.Sprintf("%d threads come to barrier %d for %d", n, id, need))
+	case n == need:
+		b.changes++
+		b.complete(int(id), false)
+	}
 }
 
-// release lets those go on whose barrier is complete. It says whether there was one.
-func (b *block) release() bool {
-	var n, live int
-	var count, at [16]int
-	for id := range at {
-		at[id] = b.arrived[id]
+// come is how many threads have come to a barrier.
+func (b *block) come(id int) int {
+	n := b.arrived[id]
+	for _, w := range b.warps {
+		for _, s := range w.strands {
+			if s.state == waiting && s.bar == id {
+				n += bits.OnesCount32(s.m)
+			}
+		}
 	}
+	return n
+}
+
+// release lets those go on whose barrier, of all threads, is complete. It says whether there was
+// one.
+func (b *block) release() bool {
+	n, live, come := 0, 0, b.arrived
 	for _, w := range b.warps {
 		live += bits.OnesCount32(w.Live)
 		for _, s := range w.strands {
 			if s.state == waiting {
-				at[s.bar] += bits.OnesCount32(s.m)
-				count[s.bar] = max(count[s.bar], s.count)
+				come[s.bar] += bits.OnesCount32(s.m)
 			}
 		}
 	}
-	for id := range at {
-		if at[id] == 0 {
-			continue
-		}
-		need := count[id]
-		if need == 0 {
-			need = live
-		}
-		if at[id] < need || at[id] == b.arrived[id] {
+	for id, count := range b.counts {
+		if count > 0 || come[id] < live || come[id] == b.arrived[id] {
 			continue
 		}
 		n++
-		b.complete(id, count[id] == 0)
+		b.complete(id, true)
 		if b.fault != nil {
 			return false
 		}
@@ -67,7 +86,7 @@ func (b *block) release() bool {
 
 // complete opens a barrier, after a look whether those who came to it are where they must be.
 func (b *block) complete(id int, all bool) {
-	b.arrived[id] = 0
+	b.arrived[id], b.counts[id] = 0, 0
 	b.epoch++
 	var yes, total uint32
 	first := int32(-1)

@@ -21,13 +21,14 @@ type block struct {
 	local   []byte // of every thread
 	shift   uint   // a granule has 1<<shift bytes
 	epoch   uint32
-	first   uint32 // epoch of this block
-	launch  uint32 // number of the launch's first block, among all of the machine
-	serial  uint32 // and of this
-	arrived [16]int
+	first   uint32  // epoch of this block
+	launch  uint32  // number of the launch's first block, among all of the machine
+	serial  uint32  // and of this
+	arrived [16]int // threads that have come to a barrier and do not wait
+	counts  [16]int // of the threads that a barrier's phase is for; 0: all, or nobody has come
 
 	mbarriers map[uint64]*mbarrier // by their address
-	changes   int64                // of mbarriers
+	changes   int64                // of mbarriers, and of barriers for a number of threads
 	polls     int64                // of mbarriers
 
 	steps int64
@@ -95,7 +96,7 @@ func (b *block) reset(first bool) {
 	fill(b.local)
 	b.epoch++
 	b.first = b.epoch
-	b.arrived = [16]int{}
+	b.arrived, b.counts = [16]int{}, [16]int{}
 	b.mbarriers = nil
 	left := int(b.dim[0] * b.dim[1] * b.dim[2])
 	for _, w := range b.warps {

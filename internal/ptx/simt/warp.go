@@ -20,8 +20,7 @@ type strand struct {
 	pc    int32
 	m     uint32
 	state strandState
-	bar   int // the barrier, and how many threads it is for, or 0
-	count int
+	bar   int // the barrier
 }
 
 // Warp is 32 threads, and their registers.

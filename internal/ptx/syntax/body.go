@@ -200,9 +200,13 @@ func (p *parser) address() (Operand, error) {
 		o.Off = int64(imm.Imm)
 	}
 	if p.accept(",") { // a place in what the address names
+		line := p.tok.line
 		at, err := p.operand(1)
 		if err != nil {
 			return o, err
+		}
+		if at.Kind != OperandVec || len(at.List) == 0 {
+			return o, fmt.Errorf("line %d: expected the coordinates of a place in braces", line)
 		}
 		o.List = at.List
 	}

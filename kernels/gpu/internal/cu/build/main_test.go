@@ -47,6 +47,26 @@ func TestAKernelThatLacksRegistersIsRefusedButInFloat64(t *testing.T) {
 	}
 }
 
+func TestAKernelThatTheAssemblerSlowsIsRefused(t *testing.T) {
+	for said, refused := range map[string]bool{
+		"ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to a call in the function 'f'":           true,
+		"ptxas info    : (C9999) wgmma.mma_async instructions are serialized due to insufficient register resources in the function 'f'":              true,
+		"ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register requirements.":                         true,
+		"ptxas info    : setmaxnreg ignored; unable to determine register count at entry":                                                             true,
+		"ptxas warning : Potential Performance Loss: of another kind":                                                                                 true,
+		"ptxas info    : Compiling entry function 'attention_h_64' for 'sm_90a'\nptxas info    : Used 168 registers, used 4 barriers, 400 bytes cmem": false,
+	} {
+		fake := filepath.Join(t.TempDir(), "ptxas")
+		require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\ntouch $4\ncat <<'END' >&2\nptxas info    : 0 bytes gmem\n"+said+"\nEND\n"), 0o700))
+		_, err := (&assembler{fake}).assemble("attention_h64", nil, "90a")
+		if refused {
+			require.EqualError(t, err, "attention_h64 for sm_90a: "+said)
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
 func TestAFolderWithoutSourcesIsRefused(t *testing.T) {
 	require.ErrorContains(t, run([]string{"..", t.TempDir()}, nil, "", true), "has no *.cu")
 }

@@ -69,8 +69,12 @@ var spilled = regexp.MustCompile(`Function properties for (\S+)\s+\d+ bytes stac
 // mostSpilled is how many bytes of registers a kernel may lack.
 const mostSpilled = 32
 
+// slowed is a line in which the assembler says that it undid what a kernel is written for: products
+// of four warps wait for each other, or warps keep the registers that they were to pass on.
+var slowed = regexp.MustCompile(`(?im)^.*(?:wgmma\S* .*serializ|setmaxnreg.* ignored|potential performance loss).*$`)
+
 // assemble makes one. It is an error where a kernel lacks registers, but in float64, which GPUs are
-// not for.
+// not for, and where it is slowed.
 func (a *assembler) assemble(name string, ptx []byte, arch string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "weft-ptxas-")
 	if err != nil {
@@ -84,6 +88,9 @@ func (a *assembler) assemble(name string, ptx []byte, arch string) ([]byte, erro
 	said, err := exec.Command(a.path, "-v", "-arch=sm_"+arch, "-o", out, in).CombinedOutput() //nolint:gosec // likewise
 	if err != nil {
 		return nil, fmt.Errorf("%s for sm_%s: %w: %s", name, arch, err, said)
+	}
+	if line := slowed.Find(said); line != nil {
+		return nil, fmt.Errorf("%s for sm_%s: %s", name, arch, bytes.TrimSpace(line))
 	}
 	for _, m := range spilled.FindAllSubmatch(said, -1) {
 		if n, _ := strconv.Atoi(string(m[2])); n > mostSpilled && !bytes.HasSuffix(m[1], []byte("_f64")) {
