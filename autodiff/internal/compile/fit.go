@@ -3,6 +3,7 @@ package compile
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/weft-project/weft/autodiff/internal/program"
 )
@@ -15,20 +16,63 @@ func (c *Function) Fits(free int64, size func(n int) int) (fits, had int, known 
 	if c.spec.OneOp {
 		return 0, 0, false
 	}
+	a := c.sought.answer(free, func() answer { return c.fits(free, size) })
+	return a.fits, a.had, a.known
+}
+
+// fits is Fits where nothing is remembered.
+func (c *Function) fits(free int64, size func(n int) int) (a answer) {
 	f := fitting{c: c, size: size, forward: c.Forward.Scratch()}
 	if c.Grads {
 		p, err := c.Backward(c.All())
 		if err != nil {
-			return 0, 0, false
+			return answer{}
 		}
 		f.back = p.Program.Scratch()
 	}
 	b, ok := f.batch()
 	if !ok {
-		return 0, 0, false
+		return answer{}
 	}
-	fits, known = f.most(b, free)
-	return fits, b.had, known
+	a.had = b.had
+	a.fits, a.known = f.most(b, free)
+	return a
+}
+
+// answer is what Fits has said: which batch of which would have fitted into what was free.
+type answer struct {
+	free      int64
+	fits, had int
+	known     bool
+}
+
+// sought is the last answers for a function, so that a program that tries again and again does not
+// wait for plans each time.
+type sought struct {
+	mu  sync.Mutex
+	all []answer
+}
+
+// mostSought is how many answers are looked for. After those, they have to do.
+const mostSought = 4
+
+// answer is one for about as much memory, and no more than that, or else a new one. An answer for
+// less memory holds for more, but names a smaller batch than might be.
+func (s *sought) answer(free int64, seek func() answer) (a answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := false
+	for _, old := range s.all {
+		if old.free <= free && (old.free >= free-free/16 || len(s.all) == mostSought) && old.fits >= a.fits {
+			a, have = old, true
+		}
+	}
+	if !have && len(s.all) < mostSought {
+		a = seek()
+		a.free = free
+		s.all = append(s.all, a)
+	}
+	return a
 }
 
 // All is the set of all results that have a gradient.

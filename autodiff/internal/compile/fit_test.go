@@ -44,8 +44,7 @@ func TestTheLargestBatchThatFitsIsFoundByAFewPlans(t *testing.T) {
 			require.NoError(t, err)
 			for _, more := range []int64{0, 100} { // of the bytes of a row
 				drawn = 0
-				fits, had, known := c.Fits(need+more, same)
-				require.Equal(t, []any{want, all, true}, []any{fits, had, known})
+				require.Equal(t, answer{fits: want, had: all, known: true}, c.fits(need+more, same))
 				require.LessOrEqual(t, drawn, 10)
 			}
 		}
@@ -70,4 +69,27 @@ func TestABatchIsNotNamedWherePlansDoNotSayOne(t *testing.T) {
 	require.NoError(t, err)
 	_, _, known = c.Fits(need+1000, same)
 	require.False(t, known, "of what is between the body takes none")
+}
+
+func TestAProgramThatTriesAgainAndAgainHasAFewAnswers(t *testing.T) {
+	drawn := 0
+	c := fitted(t, true, func(int) error { drawn++; return nil })
+	f := fitting{c: c, size: same}
+	ask := func(rows int) (fits int, news bool) {
+		need, err := f.need(c.spec.batches()[0], rows)
+		require.NoError(t, err)
+		drawn = 0
+		fits, _, _ = c.Fits(need, same)
+		return fits, drawn > 0
+	}
+	for _, q := range []struct {
+		rows, fits int
+		news       bool
+	}{
+		{100, 100, true}, {100, 100, false}, {101, 100, false}, {99, 99, true}, {800, 800, true}, {100, 100, false},
+		{0, 0, true}, {400, 100, false}, {900, 800, false}, {98, 0, false}, {0, 0, false},
+	} {
+		fits, news := ask(q.rows)
+		require.Equal(t, []any{q.fits, q.news}, []any{fits, news}, "%d rows", q.rows)
+	}
 }
