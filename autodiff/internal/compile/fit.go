@@ -16,12 +16,12 @@ func (c *Function) Fits(free int64, size func(n int) int) (fits, had int, known 
 	if c.spec.OneOp {
 		return 0, 0, false
 	}
-	a := c.sought.answer(free, func() answer { return c.fits(free, size) })
+	a := c.sought.answer(free, func() answer { return c.seek(free, size) })
 	return a.fits, a.had, a.known
 }
 
-// fits is Fits where nothing is remembered.
-func (c *Function) fits(free int64, size func(n int) int) (a answer) {
+// seek is Fits where nothing is remembered.
+func (c *Function) seek(free int64, size func(n int) int) (a answer) {
 	f := fitting{c: c, size: size, forward: c.Forward.Scratch()}
 	if c.Grads {
 		p, err := c.Backward(c.All())

@@ -44,7 +44,7 @@ func TestTheLargestBatchThatFitsIsFoundByAFewPlans(t *testing.T) {
 			require.NoError(t, err)
 			for _, more := range []int64{0, 100} { // of the bytes of a row
 				drawn = 0
-				require.Equal(t, answer{fits: want, had: all, known: true}, c.fits(need+more, same))
+				require.Equal(t, answer{fits: want, had: all, known: true}, c.seek(need+more, same))
 				require.LessOrEqual(t, drawn, 10)
 			}
 		}
