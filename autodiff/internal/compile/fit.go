@@ -91,11 +91,20 @@ type batch struct {
 	of  []int // how many times it each input has; 0: it has something else
 }
 
-// batches are what may be a call's batch, the first inputs' first. Labels may be those of all rows
-// of all of a batch, so that they have it many times.
+// inputs is how many inputs have it.
+func (b batch) inputs() (n int) {
+	for _, times := range b.of {
+		n += min(times, 1)
+	}
+	return n
+}
+
+// batches are what may be a call's batch, that of the most inputs first. Labels may be those of all
+// rows of all of a batch, so that they have it many times.
 func (s Spec) batches() (all []batch) {
 	for _, many := range []bool{false, true} {
 		var seen []int
+		from := len(all)
 		for _, x := range s.In {
 			if x.Param || len(x.Type.Shape) == 0 || x.Type.Shape[0] < 2 || slices.Contains(seen, x.Type.Shape[0]) {
 				continue
@@ -112,6 +121,7 @@ func (s Spec) batches() (all []batch) {
 			}
 			all = append(all, b)
 		}
+		slices.SortStableFunc(all[from:], func(a, b batch) int { return b.inputs() - a.inputs() })
 	}
 	return all[:min(len(all), mostBatches)]
 }

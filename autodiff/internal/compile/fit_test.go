@@ -93,3 +93,14 @@ func TestAProgramThatTriesAgainAndAgainHasAFewAnswers(t *testing.T) {
 		require.Equal(t, []any{q.fits, q.news}, []any{fits, news}, "%d rows", q.rows)
 	}
 }
+
+func TestTheDimensionThatMostInputsHaveInCommonIsTriedFirst(t *testing.T) {
+	var s Spec
+	for _, n := range []int{10, 11, 12, 13, 14, 15, 16, 17, 18, 9, 27, 9} {
+		s.In = append(s.In, Input{Type: kernels.Type{Dtype: device.Float32, Shape: device.Shape{n, 2}}})
+	}
+	all := s.batches()
+	require.Len(t, all, mostBatches)
+	require.Equal(t, batch{9, []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1}}, all[0])
+	require.Equal(t, 10, all[1].had)
+}
