@@ -46,8 +46,10 @@ const maxCompiled = 128
 //
 //	func(g *autodiff.Graph, x, w, … *gorgonia.Node) *gorgonia.Node      // or several results
 //
-// The body runs once for every new set of shapes, and only builds: computing with tensors inside it
-// is an error. What is wrong with it is reported by Call.
+// The body runs for every new set of shapes, and only builds: computing with tensors inside it is
+// an error. Where memory runs out, perhaps within Backward, it runs again with other sizes, to find
+// out which batch would have fitted, so it must not depend on state of its own. What is wrong with
+// it is reported by Call.
 func Define(name string, body any) *Func {
 	f := &Func{name: name}
 	v := reflect.ValueOf(body)

@@ -38,14 +38,14 @@ type MemoryError struct {
 	Used     int64     // bytes of this process's blocks
 	Cached   int64     // bytes that were released, and have not been given back to the device
 	Holdings []Holding // the largest first
-	Batch    *Batch    // of the call that asked; nil: not known
+	Batch    *Batch    // of the call that asked; nil: not known, or not even 1 would have fitted
 	Err      error
 }
 
 // Batch says with which batch a call of a function would have fitted where it ran out of memory,
 // with all else that there was as it was. A batch is the first dimension of the call's inputs.
 type Batch struct {
-	Had, Fits int  // Fits is 0: not even 1 would have
+	Had, Fits int
 	Backward  bool // the call has one, which would have fitted, too
 }
 
@@ -54,10 +54,7 @@ func (b *Batch) String() string {
 	if b.Backward {
 		text = "this call with its backward "
 	}
-	if b.Fits == 0 {
-		return fmt.Sprintf("%swould not have fitted with batch 1 in place of %d either", text, b.Had)
-	}
-	return fmt.Sprintf("%swould have fitted with batch %d in place of %d", text, b.Fits, b.Had)
+	return fmt.Sprintf("%swould have fitted with batch %d in place of %d, with all else that is held as it is", text, b.Fits, b.Had)
 }
 
 // Unwrap lets errors.Is find ErrMemory.
@@ -83,6 +80,9 @@ func (e *MemoryError) Error() string {
 	}
 	if e.Total > 0 {
 		fmt.Fprintf(&b, "; of %s this process uses %s", bytesText(e.Total), bytesText(e.Used))
+		if e.Cached > 0 {
+			fmt.Fprintf(&b, ", %s kept for reuse", bytesText(e.Cached))
+		}
 		if others := e.Total - e.Used - e.Cached - e.Free; e.Free >= 0 && others > 0 {
 			fmt.Fprintf(&b, " and other work %s", bytesText(others))
 		}

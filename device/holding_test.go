@@ -19,8 +19,8 @@ func TestAMemoryErrorSaysAllThatIsKnown(t *testing.T) {
 		Holdings: []device.Holding{{"train.go:9", "autodiff.To", 50 << 30, 2}, {"", "ctx.Backward", 10 << 30, 1}, {}, {}, {}, {}, {}},
 	}
 	require.EqualError(t, e, "out of device memory: 1.0 GiB asked for by autodiff.To at train.go:9; at most 512 bytes would have fitted; "+
-		"this call with its backward would have fitted with batch 96 in place of 128; "+
-		"of 80.0 GiB this process uses 60.0 GiB and other work 19.0 GiB; held: 50.0 GiB by autodiff.To at train.go:9 (2 pieces), "+
+		"this call with its backward would have fitted with batch 96 in place of 128, with all else that is held as it is; "+
+		"of 80.0 GiB this process uses 60.0 GiB, 1.0 GiB kept for reuse and other work 19.0 GiB; held: 50.0 GiB by autodiff.To at train.go:9 (2 pieces), "+
 		"10.0 GiB by ctx.Backward, 0 bytes by others, 0 bytes by others, 0 bytes by others, and 2 more")
 }
 

@@ -81,6 +81,9 @@ func (i Attention) expect(in []Type, names string) (why []string) {
 		key, names = i.operands(first)-1, names+", and a random key for what is dropped"
 	}
 	if n := i.operands(first); len(in) != n {
+		if len(in) > n && (mask < 0 || key < 0) {
+			names += " (a mask goes only with Masked, a key only with a Drop above 0)"
+		}
 		wrong("expected %d operands, got %d: %s", n, len(in), names)
 	}
 	if !(i.Drop >= 0 && i.Drop <= 1) {
@@ -112,8 +115,9 @@ func (i Attention) expect(in []Type, names string) (why []string) {
 // wrongShapes says what is wrong with the shapes of q, k, v, and a mask.
 func (i Attention) wrongShapes(in []Type) (why []string) {
 	q, k := in[0].Shape, in[1].Shape
-	if len(q) != 4 || len(k) != 4 || !k.Equal(in[2].Shape) || q[0] != k[0] || !shared(q[2], k[2]) || q[3] != k[3] {
-		return []string{"expected q (b, t, heads, d), and k and v (b, s, heads, d), or as many heads as divide those of q"}
+	if why := unlike(q, k, in[2].Shape); len(why) > 0 {
+		return []string{"expected q (b, t, heads, d), and k and v (b, s, heads, d), or as many heads as divide those of q: " +
+			strings.Join(why, ", ")}
 	}
 	if i.Causal && k[1] < q[1] {
 		why = append(why, fmt.Sprintf("of %d causal rows the first would see none of %d", q[1], k[1]))
@@ -121,6 +125,31 @@ func (i Attention) wrongShapes(in []Type) (why []string) {
 	scores := device.Shape{q[0], q[2], q[1], k[1]}
 	if i.Masked && len(in) > 3 && !isKey(in[3]) && !isMask(in[3].Shape, scores) {
 		why = append(why, fmt.Sprintf("expected a mask (b, heads, t, s), any of which may be 1: %v, got %v", scores, in[3].Shape))
+	}
+	return why
+}
+
+// unlike says what of the shapes of q, k and v does not fit together.
+func unlike(q, k, v device.Shape) (why []string) {
+	wrong := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	for n, s := range []device.Shape{q, k, v} {
+		if len(s) != 4 {
+			wrong("%c has %d dimensions", "qkv"[n], len(s))
+		}
+	}
+	if len(why) > 0 {
+		return why
+	}
+	for n, of := range []string{"b", "s", "heads", "d"} {
+		switch {
+		case n == 2 && !shared(q[n], k[n]):
+			wrong("k has %d heads, q %d", k[n], q[n])
+		case n%3 == 0 && q[n] != k[n]:
+			wrong("%s is %d of k, %d of q", of, k[n], q[n])
+		}
+		if v[n] != k[n] {
+			wrong("%s is %d of v, %d of k", of, v[n], k[n])
+		}
 	}
 	return why
 }

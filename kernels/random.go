@@ -82,7 +82,7 @@ func isKey(t Type) bool { return t.Dtype == device.Int64 && t.Shape.Equal(device
 
 func probability(i Instr, in []Type, p float64) error {
 	if !(p >= 0 && p <= 1) {
-		return refuse(i, in, "a probability of %v", p)
+		return refuse(i, in, "a probability of %v, expected one from 0 to 1", p)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (c Config) check(d cuda.Driver) error {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
 	}
 	if v := reflect.ValueOf(d); d == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		wrong("the driver is nil; open one with native.Open, or make the interpreter's with ptx.New")
+		wrong("the driver is nil; open one with native.Open, or the interpreter's with interpreter.Open (device/cuda/interpreter)")
 	} else if i := d.Info(); i.Arch < OldestArch {
 		wrong("%s has compute capability %d.%d; kernels need %d.%d or later", i.Name, i.Arch/10, i.Arch%10, OldestArch/10, OldestArch%10)
 	}

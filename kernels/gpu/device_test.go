@@ -21,7 +21,7 @@ func TestAllThatIsWrongWithAGPUsConfigurationIsSaidAtOnce(t *testing.T) {
 	}
 	for _, none := range []cuda.Driver{nil, (*ptx.Machine)(nil)} {
 		_, err = On(none, device.CUDA(0))
-		require.EqualError(t, err, "not a GPU's configuration: the driver is nil; open one with native.Open, or make the interpreter's with ptx.New")
+		require.EqualError(t, err, "not a GPU's configuration: the driver is nil; open one with native.Open, or the interpreter's with interpreter.Open (device/cuda/interpreter)")
 	}
 
 	m := ptx.New(ptx.Config{})

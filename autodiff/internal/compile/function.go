@@ -43,6 +43,8 @@ type Function struct {
 	whole  atomic.Pointer[Pulling]         // of the only result
 	Shared atomic.Pointer[program.Program] // Forward where rounded copies of factors are there; nil until somebody asks for it
 
+	sought sought // which batches would have fitted
+
 	mu    sync.Mutex
 	graph *expr.Graph
 	back  map[uint64]*Pulling // by the set of results that have a gradient

@@ -55,10 +55,11 @@ func (p *Program) Peak(beside int, size func(n int) int) (most int) {
 	now := 0
 	for n := range l.first {
 		if now += change[n]; p.parts != nil {
-			most = max(most, now+p.parts[n].scratch())
-		} else {
-			most = max(most, now)
+			if scratch := p.parts[n].scratch(); scratch > 0 {
+				most = max(most, now+size(scratch))
+			}
 		}
+		most = max(most, now)
 	}
 	return most
 }
