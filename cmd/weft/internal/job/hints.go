@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -87,6 +88,9 @@ func (f *Flags) Misplaced(args []string) string {
 
 // source refuses a program that is source text of Go, and says what makes a program of it.
 func source(program string) error {
+	if _, err := exec.LookPath(program); err == nil && filepath.Base(program) == program {
+		return nil // it is in PATH, whatever lies here
+	}
 	info, err := os.Stat(program)
 	if err != nil {
 		return nil //nolint:nilerr // what is not there is refused elsewhere

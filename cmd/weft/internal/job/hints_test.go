@@ -97,3 +97,16 @@ func TestSourceTextInTheProgramsPlaceIsToldHowToBuildIt(t *testing.T) {
 		require.NoError(t, source(program), program)
 	}
 }
+
+func TestAProgramInPathIsNotTakenForAFolderOfThatName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	require.NoError(t, os.MkdirAll("trainer", 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join("trainer", "main.go"), []byte("package main\n"), 0o600))
+	require.ErrorContains(t, source("trainer"), "is a folder of source text")
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "trainer"), []byte("#!/bin/true\n"), 0o700)) //nolint:gosec // it is to be executable
+	require.NoError(t, source("trainer"))
+	require.ErrorContains(t, source("./trainer"), "is a folder of source text")
+	require.ErrorContains(t, source("trainer/"), "is a folder of source text")
+}
