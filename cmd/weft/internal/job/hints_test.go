@@ -70,9 +70,21 @@ func TestFlagsOfWeftRunAreFoundAmongAProgramsArguments(t *testing.T) {
 		{[]string{"--", "--nnodes=2"}, ""},
 		{nil, ""},
 	} {
-		said := f.Misplaced(c.args)
+		said := f.Misplaced(c.args, []string{"usage: of the program"})
 		require.Equal(t, c.found == "", said == "", "%v: %s", c.args, said)
 		require.Contains(t, said, c.found)
+	}
+}
+
+func TestAPanicOfAProgramIsNotLaidToItsFlags(t *testing.T) {
+	_, f := registered()
+	args := []string{"--log-dir", "logs"}
+	for line, panics := range map[string]bool{
+		"panic: no data": true, "fatal error: all goroutines are asleep - deadlock!": true,
+		"goroutine 1 [running]:": true, "\t/src/main.go:12 +0x1d": true,
+		"flag provided but not defined: -log-dir": false, "main.go:12: no data": false, "no panic: none": false,
+	} {
+		require.Equal(t, panics, f.Misplaced(args, []string{"first", line, ""}) == "", line)
 	}
 }
 
