@@ -383,8 +383,8 @@ func TestAWorkerThatDoesNotAnswerForAWhileDuringAJoinIsNotLost(t *testing.T) {
 	}
 }
 
-// TestADialOfAWorkerThatOthersHaveLostEndsAfterASilenceAndTheTimeThatALaneMayTake kills a worker while
-// another one is about to dial it.
+// TestADialOfAWorkerThatOthersHaveLostEndsAfterASilenceAndTheTimeThatALaneMayTake kills a worker
+// while another one is about to dial it.
 func TestADialOfAWorkerThatOthersHaveLostEndsAfterASilenceAndTheTimeThatALaneMayTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)

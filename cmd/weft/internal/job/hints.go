@@ -72,8 +72,8 @@ func distance(a, b string) int {
 
 func dashed(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
-// Misplaced says which of the arguments of a program that has failed may be flags of weft run, "" if
-// none is. said are its last lines: a Go program that panics exits as one that refuses a flag.
+// Misplaced says which of the arguments of a program that has failed may be flags of weft run, ""
+// if none is. said are its last lines: a Go program that panics exits as one that refuses a flag.
 func (f *Flags) Misplaced(args, said []string) string {
 	if slices.ContainsFunc(said, panicked.MatchString) {
 		return ""
