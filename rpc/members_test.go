@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -382,9 +383,9 @@ func TestAWorkerThatDoesNotAnswerForAWhileDuringAJoinIsNotLost(t *testing.T) {
 	}
 }
 
-// TestADialOfAWorkerThatOthersHaveLostEndsAfterTheSilenceThatALinkMayHave kills a worker while
-// another one is about to dial it.
-func TestADialOfAWorkerThatOthersHaveLostEndsAfterTheSilenceThatALinkMayHave(t *testing.T) {
+// TestADialOfAWorkerThatOthersHaveLostEndsAfterASilenceAndTheTimeThatALaneMayTake kills a worker
+// while another one is about to dial it.
+func TestADialOfAWorkerThatOthersHaveLostEndsAfterASilenceAndTheTimeThatALaneMayTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)
 		const detect = 8 * time.Second // also how long a dial takes that nobody answers
@@ -396,7 +397,7 @@ func TestADialOfAWorkerThatOthersHaveLostEndsAfterTheSilenceThatALinkMayHave(t *
 		began := time.Now()
 		_, err := double.Call(ws[1].Context(t.Context()), Rank(4), 1)
 		require.ErrorIs(t, err, ErrPeerLost)
-		require.Less(t, time.Since(began), 3*time.Second)
+		require.Less(t, time.Since(began), 5*time.Second)
 		closeAll(ws)
 	})
 }
@@ -420,6 +421,78 @@ func TestAWorkerThatOneHasLostAndThatAnswersSlowlyIsNotLostToAnother(t *testing.
 		requireCall(t, ws[1], Rank(4))
 		closeAll(ws)
 	})
+}
+
+// lateNet gives what its dials of one address come to late, once it is told to.
+type lateNet struct {
+	transport.Network
+	armed *atomic.Bool
+	to    *string
+	come  func(c context.Context, dial func() (transport.Link, error)) (transport.Link, error)
+}
+
+func (n lateNet) Dial(c context.Context, addr string) (transport.Link, error) {
+	dial := func() (transport.Link, error) { return n.Network.Dial(c, addr) }
+	if !n.armed.Load() || addr != *n.to {
+		return dial()
+	}
+	return n.come(c, dial)
+}
+
+// TestADialOfAWorkerThatOthersHaveLostMeansWhatItComesTo: worker0 has lost worker4, which worker1
+// dials then.
+func TestADialOfAWorkerThatOthersHaveLostMeansWhatItComesTo(t *testing.T) {
+	says := func(err error) func(context.Context, func() (transport.Link, error)) (transport.Link, error) {
+		said := false
+		return func(c context.Context, dial func() (transport.Link, error)) (transport.Link, error) {
+			if said {
+				return dial()
+			}
+			<-c.Done()
+			said = true
+			return nil, &transport.Error{Op: "dial", Peer: "worker4", Err: err}
+		}
+	}
+	for name, c := range map[string]struct {
+		come func(context.Context, func() (transport.Link, error)) (transport.Link, error)
+		want error
+	}{
+		"a lane is joined in the last moment": {func(c context.Context, dial func() (transport.Link, error)) (transport.Link, error) {
+			select {
+			case <-time.After(4 * time.Second):
+				return dial()
+			case <-c.Done():
+				return nil, context.Cause(c)
+			}
+		}, nil},
+		"busy":            {says(transport.ErrBusy), nil},
+		"refused":         {says(ErrRefused), ErrRefused},
+		"nothing is said": {says(transport.ErrPeerLost), ErrPeerLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				leak.Check(t)
+				n := simnet.New(simnet.Config{MinDelay: time.Millisecond, Logger: discard})
+				armed, to := &atomic.Bool{}, new(string)
+				ws, errs := joinAll(t.Context(), memory(t), 12, onSim(n), func(i int, cfg *Config) {
+					cfg.Functions = []Function{double}
+					if i == 1 {
+						cfg.Network = lateNet{cfg.Network, armed, to, c.come}
+					}
+				})
+				require.NoError(t, errors.Join(errs...))
+				*to = ws[4].members.Listener.Addr()
+				armed.Store(true)
+				n.Cut("host0", "host4")
+				_, err := double.Call(ws[0].Context(t.Context()), Rank(4), 1)
+				require.ErrorIs(t, err, ErrPeerLost)
+				time.Sleep(10 * time.Second)
+				_, err = double.Call(ws[1].Context(t.Context()), Rank(4), 1)
+				require.ErrorIs(t, err, c.want)
+				closeAll(ws)
+			})
+		})
+	}
 }
 
 // closeAll closes workers of which some are lost.

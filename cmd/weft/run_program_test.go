@@ -102,7 +102,7 @@ func TestAProgramThatCannotBeStartedHasTheExitCodeOfWhenItWasFound(t *testing.T)
 
 func TestAProgramThatRefusesAFlagOfWeftRunIsToldApartFromWeft(t *testing.T) {
 	refuses := []string{"run", "--no-prefix", "sh", "-c", "exit $0"}
-	const hint = "weft: the program got --nproc-per-node, which stands behind its name; flags of weft run stand before it\n"
+	const hint = "weft: the program got --nproc-per-node; if that was meant for weft run, it stands before the program's name\n"
 	code, _, stderr := weft(t, append(refuses, "2", "--nproc_per_node=2")...)
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, hint)
@@ -110,4 +110,8 @@ func TestAProgramThatRefusesAFlagOfWeftRunIsToldApartFromWeft(t *testing.T) {
 		_, _, stderr := weft(t, append(refuses, args...)...)
 		require.NotContains(t, stderr, hint, args)
 	}
+	code, _, stderr = weft(t, "run", "--no-prefix", "sh", "-c", "echo panic: no data >&2; exit 2", "sh", "--nproc-per-node=2")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "panic: no data")
+	require.NotContains(t, stderr, hint)
 }

@@ -54,6 +54,12 @@ func TestTheEnvironmentSetsWhatTheCommandLineDoesNot(t *testing.T) {
 	require.Contains(t, stderr, `"--master-port" flag: expected a whole number`)
 	_, _, stderr = weft(t, "run", "--no-prefix=x", os.Args[0])
 	require.Contains(t, stderr, `"--no-prefix" flag: expected true or false`)
+	for _, wrong := range []string{"5", "x", "5 apples"} {
+		code, _, stderr = weft(t, "run", "--grace", wrong, os.Args[0])
+		require.Equal(t, 2, code)
+		require.Contains(t, stderr, `"--grace" flag: expected a duration, such as 5s or 1m30s`)
+		require.NotContains(t, stderr, "time: ")
+	}
 	code, _, stderr = weft(t, "run", "--master-port", "0", "--role", "my role", os.Args[0])
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, `--role: expected at most 64 printable bytes of ASCII without spaces, got "my role"`)

@@ -26,20 +26,20 @@ type Exchange struct {
 
 // Totals are of all exchanges that were applied.
 type Totals struct {
-	Exchanges int
+	Exchanges int // but for those to which no worker had anything to give
 	Bytes     int // of outer gradients that this worker has sent
 	Waited    time.Duration
 }
 
-// ExchangeError says which exchange was not applied, and why.
+// ExchangeError says which exchange was not applied, and why. Its text counts from 1.
 type ExchangeError struct {
-	Round    uint64
+	Round    uint64 // from 0
 	Fragment int
 	Err      error
 }
 
 func (e *ExchangeError) Error() string {
-	return fmt.Sprintf("outer: exchange %d, of fragment %d, was not applied: %v", e.Round, e.Fragment, e.Err)
+	return fmt.Sprintf("outer: exchange %d, of fragment %d, was not applied: %v", e.Round+1, e.Fragment, e.Err)
 }
 
 // Unwrap gives the cause.
@@ -161,7 +161,7 @@ func (f *flight) wrong(rank int, h, first head, g *collective.Group) error {
 		return &DivergedError{Rank: rank, Worker: name, Step: h.Step, Parameter: h.Bad}
 	case h.Round != first.Round || h.Last != first.Last:
 		return fmt.Errorf("%w: rank %d, %s, is at exchange %d (last: %t) where rank 0 is at %d (last: %t)",
-			ErrApart, rank, name, h.Round, h.Last, first.Round, first.Last)
+			ErrApart, rank, name, h.Round+1, h.Last, first.Round+1, first.Last)
 	case h.Sum != first.Sum:
 		return fmt.Errorf("%w: rank %d, %s, has other synchronised values than rank 0", ErrApart, rank, name)
 	}
@@ -188,7 +188,9 @@ func (l *Loop) land(c context.Context) error {
 		return &ExchangeError{f.made.Round, f.made.Fragment, err}
 	}
 	l.last = f.made
-	l.total.Exchanges++
+	if !f.idle {
+		l.total.Exchanges++
+	}
 	l.total.Bytes += f.made.Bytes
 	l.total.Waited += f.made.Waited
 	return nil

@@ -204,7 +204,7 @@ func TestWhenAMemberIsLostNothingOfTheOthersIsLost(t *testing.T) {
 				var lost *collective.LostError
 				require.ErrorAs(t, err, &lost)
 				require.Equal(t, "worker2", lost.Worker)
-				require.ErrorContains(t, err, "exchange 0, of fragment 0, was not applied")
+				require.ErrorContains(t, err, "exchange 1, of fragment 0, was not applied")
 			}
 			w.each(left, func(r int) (err error) {
 				if w.gs[r], err = w.gs[r].Without(t.Context()); err != nil {
@@ -289,7 +289,7 @@ func TestMembersThatHaveComeApartAreToldSo(t *testing.T) {
 	require.Equal(t, make([]error, 3), w.step(ranks, 4))
 	for _, err := range w.step(ranks, 5) {
 		require.ErrorIs(t, err, ErrApart)
-		require.ErrorContains(t, err, "rank 1, worker1, is at exchange 1 (last: false) where rank 0 is at 2 (last: false)")
+		require.ErrorContains(t, err, "rank 1, worker1, is at exchange 2 (last: false) where rank 0 is at 3 (last: false)")
 	}
 }
 
@@ -302,7 +302,7 @@ func TestWhoFinishesWhileOthersGoOnIsToldSo(t *testing.T) {
 		return w.loops[r].Step(t.Context())
 	}) {
 		require.ErrorIs(t, err, ErrApart)
-		require.ErrorContains(t, err, "rank 1, worker1, is at exchange 0 (last: false) where rank 0 is at 0 (last: true)")
+		require.ErrorContains(t, err, "rank 1, worker1, is at exchange 1 (last: false) where rank 0 is at 1 (last: true)")
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/weft-project/weft/rpc/internal/roster"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -98,4 +100,102 @@ func (ms *Members) joinOpen(c context.Context, me roster.Member, mayCome func(fr
 		return err
 	}
 	return ms.linkUp(c, members, v)
+}
+
+// claimAny takes the rank that is wanted, or the lowest that is free and that mayCome gives, and
+// the name.
+func (g *Registry) claimAny(c context.Context, me *roster.Member, mayCome func(from int) (int, error)) error {
+	named := me.Name != ""
+	for rank := me.Rank; rank < MaxWorld; rank++ {
+		var err error
+		if rank, err = mayCome(rank); err != nil {
+			return fmt.Errorf("%w: all that this worker may have: %w", ErrRankTaken, err)
+		}
+		mine := *me
+		if mine.Rank = rank; !named {
+			mine.Name = NameOf(rank)
+		}
+		if err := g.raise(c, rank); err != nil {
+			return err
+		}
+		if at, err := g.recordOf(c, rank); me.Rank == 0 && err == nil && at.Member != nil && !at.lost {
+			continue
+		}
+		err = g.takeBoth(c, &mine)
+		for errors.Is(err, errOvertaken) {
+			g.Unclaim()
+			if mine.Incarnation, err = g.NewIncarnation(c); err == nil {
+				err = g.takeBoth(c, &mine)
+			}
+		}
+		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
+			continue
+		}
+		*me = mine
+		return err
+	}
+	return fmt.Errorf("%w: all of them", ErrRankTaken)
+}
+
+// takeBoth takes a rank and a name of a dynamic world. One that joined later may have had them and
+// left: of that nothing is in their keys.
+func (g *Registry) takeBoth(c context.Context, me *roster.Member) error {
+	g.mu.Lock()
+	g.joining = me.Incarnation >> 32
+	g.mu.Unlock()
+	if err := g.takeRank(c, me); err != nil {
+		return err
+	}
+	if err := g.takeName(c, me); err != nil {
+		return err
+	}
+	left, err := g.lastLeft(c)
+	if err == nil && left > me.Incarnation>>32 {
+		err = errOvertaken
+	}
+	return err
+}
+
+// lastLeft is the highest number of a joining of which the worker has left.
+func (g *Registry) lastLeft(c context.Context) (uint64, error) {
+	have, err := g.raw(c, keyLeft)
+	if err != nil || have == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(have, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %q is no number of a joining", wire.ErrProtocol, have)
+	}
+	return n, nil
+}
+
+// noteLeft raises that number to one. 0 is none.
+func (g *Registry) noteLeft(c context.Context, joining uint64) error {
+	for joining > 0 {
+		have, err := g.raw(c, keyLeft)
+		if err != nil {
+			return err
+		}
+		if n, err := strconv.ParseUint(have, 10, 64); err == nil && n >= joining {
+			return nil
+		}
+		mine := strconv.FormatUint(joining, 10)
+		if now, err := g.Store.CompareSet(c, keyLeft, []byte(have), []byte(mine)); err != nil || string(now) == mine {
+			return err
+		}
+	}
+	return nil
+}
+
+// raise makes sure that who reads all ranks reads this one.
+func (g *Registry) raise(c context.Context, rank int) error {
+	for {
+		n, err := g.Store.Add(c, keyRanks, 0)
+		if err != nil || n > int64(rank) {
+			return err
+		}
+		if _, err = g.Store.Add(c, keyRanks, int64(rank)+1-n); err != nil {
+			return err
+		}
+	}
 }

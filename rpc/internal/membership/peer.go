@@ -43,8 +43,9 @@ type attempt struct {
 }
 
 // doubtTimeout is how long a dial of a worker that others have lost waits for each answer, from
-// when this one heard of it: that is the silence of which links are lost.
-const doubtTimeout = 2400 * time.Millisecond
+// when this one heard of it: the silence of which links are lost, and the time that a link which
+// was answered may take to join its lanes, as behind a firewall that drops them.
+const doubtTimeout = 2400*time.Millisecond + 2*time.Second
 
 var errDoubted = fmt.Errorf("no answer within %v: %w", doubtTimeout, ctx.ErrTimeout)
 
@@ -101,7 +102,7 @@ func (p *Peer) attemptLocked() *attempt {
 			for err != nil && p.of.patientWith(p, err) {
 				err = p.connect(c)
 			}
-			if cause := context.Cause(c); err != nil && errors.Is(cause, errDoubted) {
+			if cause := context.Cause(c); err != nil && errors.Is(cause, errDoubted) && !answered(err) {
 				err = cause
 			}
 			p.of.Event(func(r *roster.Roster) {
@@ -128,6 +129,11 @@ func (p *Peer) attemptLocked() *attempt {
 		a.short = time.AfterFunc(doubtTimeout, func() { a.cancel(errDoubted) })
 	}
 	return p.dial
+}
+
+// answered says that a dial failed by what somebody there has said.
+func answered(err error) bool {
+	return errors.Is(err, ErrRefused) || errors.Is(err, transport.ErrBusy)
 }
 
 // patientWith says whether to dial once more. While a static world joins, who does not answer and

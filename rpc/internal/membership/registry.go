@@ -22,11 +22,13 @@ import (
 // What is in the store, under keyPrefix: rank/R holds the record of the worker that has rank R,
 // name/N who has the name N; both are taken by compare-and-set. Where somebody has lost that worker
 // its claim is marked: then it is free, unless the worker answers after all. joins counts all
-// joinings for ever, and ranks bounds the ranks of a dynamic world.
+// joinings for ever; ranks bounds the ranks of a dynamic world, and left has the last of its
+// joinings of which the worker has left.
 const (
 	KeyPrefix = "weft/rpc/"
 	keyJoins  = KeyPrefix + "joins"
 	keyRanks  = KeyPrefix + "ranks"
+	keyLeft   = KeyPrefix + "left"
 )
 
 // RankKey is where the store has the worker of a rank.
@@ -47,8 +49,9 @@ type Registry struct {
 	log   *slog.Logger
 	life  context.Context // the worker's
 
-	mu     sync.Mutex
-	claims []claim // keys of this worker in the store
+	mu      sync.Mutex
+	claims  []claim // keys of this worker in the store
+	joining uint64  // the number of this worker's in a dynamic world
 }
 
 // NewRegistry makes the part of a worker in a store; life is the worker's.
@@ -369,8 +372,8 @@ func (g *Registry) Unclaim() {
 	c, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	g.mu.Lock()
-	claims := g.claims
-	g.claims = nil
+	claims, joining := g.claims, g.joining
+	g.claims, g.joining = nil, 0
 	g.mu.Unlock()
 	for _, k := range claims {
 		have, err := g.Store.CompareSet(c, k.key, []byte(k.value), []byte(Going))
@@ -378,67 +381,14 @@ func (g *Registry) Unclaim() {
 			have, err = g.Store.CompareSet(c, k.key, have, []byte(Going))
 		}
 		if err == nil && string(have) == Going { // whoever wants the key waits until it is gone
-			_, err = g.Store.Delete(c, k.key)
+			if err = g.noteLeft(c, joining); err == nil {
+				_, err = g.Store.Delete(c, k.key)
+			}
+			joining = 0
 		}
 		if err != nil {
 			g.log.Debug("could not take a key out of the store", "key", k.key, "err", err)
 			return // the store is gone with its job
-		}
-	}
-}
-
-// claimAny takes the rank that is wanted, or the lowest that is free and that mayCome gives, and
-// the name.
-func (g *Registry) claimAny(c context.Context, me *roster.Member, mayCome func(from int) (int, error)) error {
-	named := me.Name != ""
-	for rank := me.Rank; rank < MaxWorld; rank++ {
-		var err error
-		if rank, err = mayCome(rank); err != nil {
-			return fmt.Errorf("%w: all that this worker may have: %w", ErrRankTaken, err)
-		}
-		mine := *me
-		if mine.Rank = rank; !named {
-			mine.Name = NameOf(rank)
-		}
-		if err := g.raise(c, rank); err != nil {
-			return err
-		}
-		if at, err := g.recordOf(c, rank); me.Rank == 0 && err == nil && at.Member != nil && !at.lost {
-			continue
-		}
-		err = g.takeBoth(c, &mine)
-		for errors.Is(err, errOvertaken) {
-			g.Unclaim()
-			if mine.Incarnation, err = g.NewIncarnation(c); err == nil {
-				err = g.takeBoth(c, &mine)
-			}
-		}
-		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
-			continue
-		}
-		*me = mine
-		return err
-	}
-	return fmt.Errorf("%w: all of them", ErrRankTaken)
-}
-
-// takeBoth takes a rank and a name.
-func (g *Registry) takeBoth(c context.Context, me *roster.Member) error {
-	if err := g.takeRank(c, me); err != nil {
-		return err
-	}
-	return g.takeName(c, me)
-}
-
-// raise makes sure that who reads all ranks reads this one.
-func (g *Registry) raise(c context.Context, rank int) error {
-	for {
-		n, err := g.Store.Add(c, keyRanks, 0)
-		if err != nil || n > int64(rank) {
-			return err
-		}
-		if _, err = g.Store.Add(c, keyRanks, int64(rank)+1-n); err != nil {
-			return err
 		}
 	}
 }

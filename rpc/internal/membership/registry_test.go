@@ -1,8 +1,10 @@
 package membership
 
 import (
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/rpc/internal/roster"
@@ -39,4 +41,26 @@ func TestWhoSucceedsAWorkerMarksWhatThatOneHasClaimedAndNothingElse(t *testing.T
 			require.Equal(t, want, have, key)
 		}
 	}
+}
+
+func TestTheStoreKeepsTheHighestNumberOfThoseThatHaveLeft(t *testing.T) {
+	st := store.NewMemory()
+	g := &Registry{Store: st}
+	for _, c := range []struct{ leaves, want uint64 }{{0, 0}, {9, 9}, {2, 9}, {9, 9}, {10, 10}} {
+		require.NoError(t, g.noteLeft(t.Context(), c.leaves))
+		last, err := g.lastLeft(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.want, last)
+	}
+	var all sync.WaitGroup
+	for n := range uint64(50) {
+		all.Go(func() { assert.NoError(t, g.noteLeft(t.Context(), 11+n)) })
+	}
+	all.Wait()
+	last, err := g.lastLeft(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 60, last)
+	require.NoError(t, st.Set(t.Context(), keyLeft, []byte("many")))
+	_, err = g.lastLeft(t.Context())
+	require.ErrorIs(t, err, wire.ErrProtocol)
 }

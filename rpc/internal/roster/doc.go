@@ -20,9 +20,9 @@
 //
 // A worker is lost, to another, on that one's own evidence alone: the link broke, or dials failed.
 // That somebody else lost it makes one look: who has a link trusts it, who has none dials, and
-// waits for each answer as long as a link may be silent. So a broken path between two workers is no
-// loss to the others. Lost is final for a life: who was cut off must come back as a new one.
-// Leaving is the leaver's own word, and needs no look.
+// waits for each answer as long as a link may be silent and join its lanes. So a broken path
+// between two workers is no loss to the others. Lost is final for a life: who was cut off must come
+// back as a new one. Leaving is the leaver's own word, and needs no look.
 //
 // When a neighbour in the ring goes, the next one is linked with: the links stay one ring, and
 // nobody goes unwatched.

@@ -37,6 +37,9 @@ func (b blamed) Unwrap() error { return b.error }
 func Plainly(err error) error {
 	var number *strconv.NumError
 	if !errors.As(err, &number) {
+		if text := err.Error(); strings.Contains(text, ": time: ") { // of ParseDuration
+			return errors.New(text[:strings.LastIndex(text, ": time: ")] + ": expected a duration, such as 5s or 1m30s")
+		}
 		return err
 	}
 	expected := map[string]string{"ParseInt": "a whole number", "ParseFloat": "a number", "ParseBool": "true or false"}[number.Func]

@@ -3,7 +3,9 @@ package job
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -70,8 +72,12 @@ func distance(a, b string) int {
 
 func dashed(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
-// Misplaced says which of the arguments of a program are flags of weft run, "" if none is.
-func (f *Flags) Misplaced(args []string) string {
+// Misplaced says which of the arguments of a program that has failed may be flags of weft run, ""
+// if none is. said are its last lines: a Go program that panics exits as one that refuses a flag.
+func (f *Flags) Misplaced(args, said []string) string {
+	if slices.ContainsFunc(said, panicked.MatchString) {
+		return ""
+	}
 	for _, arg := range args {
 		name, is := strings.CutPrefix(arg, "--")
 		if arg == "--" {
@@ -79,14 +85,20 @@ func (f *Flags) Misplaced(args []string) string {
 		}
 		name, _, _ = strings.Cut(name, "=")
 		if name = dashed(name); is && slices.Contains(f.Names, name) {
-			return fmt.Sprintf("the program got --%s, which stands behind its name; flags of weft run stand before it", name)
+			return fmt.Sprintf("the program got --%s; if that was meant for weft run, it stands before the program's name", name)
 		}
 	}
 	return ""
 }
 
+// panicked matches lines of Go's report of a panic, of which the first ones may be cut off.
+var panicked = regexp.MustCompile(`^(panic: |fatal error: |goroutine \d+ \[)|\.go:\d+ \+0x`)
+
 // source refuses a program that is source text of Go, and says what makes a program of it.
 func source(program string) error {
+	if _, err := exec.LookPath(program); err == nil && filepath.Base(program) == program {
+		return nil // it is in PATH, whatever lies here
+	}
 	info, err := os.Stat(program)
 	if err != nil {
 		return nil //nolint:nilerr // what is not there is refused elsewhere

@@ -70,9 +70,21 @@ func TestFlagsOfWeftRunAreFoundAmongAProgramsArguments(t *testing.T) {
 		{[]string{"--", "--nnodes=2"}, ""},
 		{nil, ""},
 	} {
-		said := f.Misplaced(c.args)
+		said := f.Misplaced(c.args, []string{"usage: of the program"})
 		require.Equal(t, c.found == "", said == "", "%v: %s", c.args, said)
 		require.Contains(t, said, c.found)
+	}
+}
+
+func TestAPanicOfAProgramIsNotLaidToItsFlags(t *testing.T) {
+	_, f := registered()
+	args := []string{"--log-dir", "logs"}
+	for line, panics := range map[string]bool{
+		"panic: no data": true, "fatal error: all goroutines are asleep - deadlock!": true,
+		"goroutine 1 [running]:": true, "\t/src/main.go:12 +0x1d": true,
+		"flag provided but not defined: -log-dir": false, "main.go:12: no data": false, "no panic: none": false,
+	} {
+		require.Equal(t, panics, f.Misplaced(args, []string{"first", line, ""}) == "", line)
 	}
 }
 
@@ -96,4 +108,17 @@ func TestSourceTextInTheProgramsPlaceIsToldHowToBuildIt(t *testing.T) {
 	for _, program := range []string{script, "empty", "nowhere.go"} {
 		require.NoError(t, source(program), program)
 	}
+}
+
+func TestAProgramInPathIsNotTakenForAFolderOfThatName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	require.NoError(t, os.MkdirAll("trainer", 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join("trainer", "main.go"), []byte("package main\n"), 0o600))
+	require.ErrorContains(t, source("trainer"), "is a folder of source text")
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "trainer"), []byte("#!/bin/true\n"), 0o700)) //nolint:gosec // it is to be executable
+	require.NoError(t, source("trainer"))
+	require.ErrorContains(t, source("./trainer"), "is a folder of source text")
+	require.ErrorContains(t, source("trainer/"), "is a folder of source text")
 }

@@ -87,12 +87,7 @@ than --grace. No preStop hook is needed. --health-addr serves the probes.`,
 				defer web.Close()
 				fmt.Fprintf(stderr, "weft: health at http://%s/healthz, /readyz and /metrics\n", web.Addr())
 			}
-			err = runJob(spec)
-			var exit *cli.ExitError
-			if hint := f.Misplaced(spec.Args); hint != "" && errors.As(err, &exit) && exit.Code == cli.CodeUsage { // the program's, too
-				err = cli.Exit(exit.Code, fmt.Errorf("%w\nweft: %s", err, hint))
-			}
-			return f.Blame(err)
+			return f.Blame(runJob(spec, f))
 		},
 	}
 	f.Register(cmd)
@@ -101,7 +96,7 @@ than --grace. No preStop hook is needed. --health-addr serves the probes.`,
 }
 
 // runJob runs the job to its end and turns its error into an exit code.
-func runJob(spec agent.Spec) error {
+func runJob(spec agent.Spec, f *job.Flags) error {
 	abort := make(chan struct{})
 	c, stop := cli.UntilSignals(context.Background(), func() { close(abort) })
 	defer stop()
@@ -121,6 +116,9 @@ func runJob(spec agent.Spec) error {
 		}
 		if errors.Is(result.Lost, agent.ErrOutput) {
 			ended += "\nweft: " + result.Lost.Error()
+		}
+		if hint := f.Misplaced(spec.Args, worker.Stderr); hint != "" && worker.Code == cli.CodeUsage { // the program's, too
+			ended += "\nweft: " + hint
 		}
 		if path := os.Getenv(elastic.ErrorFileVariable); path != "" { // of a launcher of this one
 			if err := worker.CopyTo(path); err != nil {
