@@ -65,7 +65,8 @@ type final struct{ error }
 func (f final) Unwrap() error { return f.error }
 
 // Each calls work in every epoch of which this worker is a part, until it returns nil: then this
-// worker has done its share of the job.
+// worker has done its share of the job. Where another epoch has come by then, its other workers
+// count on this one, so Each calls work once more.
 //
 // work is to return when Epoch.Over is closed, leaving its world as it found it; its context ends
 // JoinConfig.Grace later. It is also to return an error when something that it does with the others
@@ -84,6 +85,8 @@ func (m *Membership) Each(c context.Context, work func(c context.Context, e *Epo
 		switch {
 		case errors.As(failed, &f):
 			return f.error
+		case failed == nil && place.over() && m.Err() == nil && c.Err() == nil:
+			continue
 		case failed == nil || m.fixed:
 			return failed
 		case c.Err() != nil:
@@ -107,6 +110,16 @@ func (m *Membership) epoch(c context.Context, e *Epoch, work func(context.Contex
 	c, stop = e.within(c, m.cfg.Grace)
 	defer stop()
 	return work(c, e)
+}
+
+// over says whether another place has been told.
+func (p Place) over() bool {
+	select {
+	case <-p.Over:
+		return true
+	default:
+		return false
+	}
 }
 
 // another waits for a place after one in which something failed.

@@ -68,6 +68,25 @@ func TestWorkGoesOnInEveryEpochUntilItIsDone(t *testing.T) {
 	})
 }
 
+func TestWorkThatEndsWhenAnotherEpochHasComeIsCalledInThatToo(t *testing.T) {
+	m := told(Place{World: 1})
+	var worlds []int
+	require.NoError(t, m.Each(t.Context(), func(_ context.Context, e *Epoch) error {
+		if worlds = append(worlds, e.World); e.World < 3 {
+			m.set(Place{World: e.World + 1, Epoch: e.Epoch + 1})
+		}
+		return nil
+	}))
+	require.Equal(t, []int{1, 2, 3}, worlds)
+
+	m = told(Place{World: 1})
+	require.NoError(t, m.Each(t.Context(), func(context.Context, *Epoch) error {
+		m.set(Place{World: 2, Epoch: 1})
+		m.fail(errStopped)
+		return nil
+	}), "no other epoch will be heard of")
+}
+
 func TestAPlaceThatIsToldAgainIsNoOther(t *testing.T) {
 	m := told(Place{World: 2})
 	p := m.Place()
