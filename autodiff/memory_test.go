@@ -81,7 +81,7 @@ func (f fitted) run(t *testing.T, k gputest.Kind, memory, n, all int) error {
 	dev := k.Make(t, 0, memory)
 	arena := NewArena("batch")
 	defer arena.Free()
-	free, size := device.Room(dev) // a simulated device does not count what To makes
+	_, size := device.Room(dev) // a simulated device does not count what To makes
 	rest := 0
 	for _, x := range f.in(all) {
 		rest += size(x.Type().Bytes())
@@ -95,7 +95,7 @@ func (f fitted) run(t *testing.T, k gputest.Kind, memory, n, all int) error {
 		}
 		in = append(in, x)
 	}
-	free, _ = device.Room(dev)
+	free, _ := device.Room(dev)
 	for rest += int(free) - memory; rest > 0; {
 		b, err := dev.Alloc(min(rest, 256))
 		require.NoError(t, err)
