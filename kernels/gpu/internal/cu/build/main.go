@@ -1,10 +1,5 @@
 //go:build (darwin || freebsd || linux) && (amd64 || arm64)
 
-// Command build compiles the CUDA sources of package cu to archives of PTX, by NVRTC 11.8, and that
-// to archives of cubins, by ptxas 12.9, as it does the texts of package ahead. Of the sources of
-// tests (testdata) it writes PTX to files beside them. With -check it compares instead. All is
-// committed, so that nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA
-// driver.
 package main
 
 import (
