@@ -87,21 +87,27 @@ func (h held) record() error {
 // sweep kills all that is below this process, and the rest of a group where nothing can be found
 // below. It says how many were there, and whether some are still.
 func sweep(group int) (found int, stuck bool) {
+	left := below()
+	found = len(left) // before any is killed
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 	for until := time.Now().Add(drain); ; time.Sleep(look) {
-		for pid := 1; pid > 0; { // those that have ended are no processes any more
-			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		left := proctree.Below(os.Getpid(), nil)
-		if len(left) == 0 {
+		if left = below(); len(left) == 0 {
 			return found, false
 		}
 		if time.Now().After(until) {
 			return found, true
 		}
 		found = max(found, len(left))
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
 	}
+}
+
+// below lists the processes below this one. Those that have ended are no processes any more.
+func below() []int {
+	for pid := 1; pid > 0; {
+		pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+	}
+	return proctree.Below(os.Getpid(), nil)
 }

@@ -74,12 +74,14 @@ func TestAProgramOfGoThatHangsSaysWhere(t *testing.T) {
 	require.Contains(t, o.Output, "SIGQUIT")
 }
 
-func TestWhatAStepLeavesBehindIsEndedInWhateverSession(t *testing.T) {
-	alive := newAlive(t)
-	o := judged(t.Context(), t, step{limit: time.Hour}, alive.script+"setsid sh -c 'sleep 600 & sleep 600' & sleep 600 & echo done")
-	require.Equal(t, report.OK, o.Verdict)
-	require.Contains(t, o.Why, "left behind and that were ended: ")
-	alive.none(t)
+func TestWhatAStepLeavesBehindIsCountedAndEndedInWhateverSession(t *testing.T) {
+	for _, leaves := range []string{"sleep 600 & sleep 600 &", "setsid sh -c 'sleep 600 & sleep 600' & sleep 600 &"} {
+		alive := newAlive(t)
+		o := judged(t.Context(), t, step{limit: time.Hour}, alive.script+leaves+" echo done")
+		require.Equal(t, report.OK, o.Verdict)
+		require.Contains(t, o.Why, "left behind and that were ended: ", leaves)
+		alive.none(t)
+	}
 }
 
 func TestAStepThatCrashesFailsByTheSignalsName(t *testing.T) {
