@@ -77,22 +77,27 @@ peers:
 floods:
 	go run ./bench/flood $(FLOODS)
 
-# Every fuzz target of every package below FUZZIN, one after another, FUZZTIME each; what they learn is kept with the build cache.
+# Every fuzz target of every package below FUZZIN for FUZZTIME, one on each processor; what they learn is kept with the build cache.
 fuzz:
 	tmp=$$(mktemp -d)
 	trap 'rm -rf "$$tmp"' EXIT
-	dirs=$$(grep -rl --include='*_test.go' '^func Fuzz' $(FUZZIN) | xargs -n 1 dirname | sort -u)
-	xargs -P 2 -I{} bash -c 'go test -c -fuzz . -o "$$1/$$(echo "$$2" | tr / _)" "$$2"' _ "$$tmp/bin" {} <<<"$$dirs" # linking is of one thread
-	for dir in $$dirs; do
-		test=$$tmp/bin/$$(echo "$$dir" | tr / _)
-		for target in $$(cd "$$dir" && "$$test" -test.list '^Fuzz'); do
-			echo "fuzz: $$dir $$target for $(FUZZTIME)"
-			(cd "$$dir" && "$$test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
-				-test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$(go list .)" </dev/null 2>&1) | tee "$$tmp/out" && continue
-			! grep -q 'Failing input' "$$tmp/out" && grep -q '^    context deadline exceeded' "$$tmp/out" || exit 1
-			echo "fuzz: the time was over before Go's fuzzer had ended; it found nothing"
-		done
-	done
+	export tmp
+	binary() { echo "$$tmp/bin/$$(tr / _ <<<"$$1")"; }
+	build() { go test -c -fuzz . -o "$$(binary "$$1")" "$$1"; }
+	targets() { (cd "$$1" && "$$(binary "$$1")" -test.list '^Fuzz' | sed "s,^,$$1 ,"); }
+	fuzz() {
+		out=$$(mktemp -p "$$tmp")
+		cache=$$(go env GOCACHE)/fuzz/$$(go list "$$1")
+		if ! (cd "$$1" && "$$(binary "$$1")" -test.run '^$$' -test.fuzz "^$$2\$$" -test.fuzztime $(FUZZTIME) -test.parallel 1 -test.fuzzcachedir "$$cache") </dev/null >"$$out" 2>&1; then
+			grep -q 'Failing input' "$$out" || ! grep -q '^    context deadline exceeded' "$$out" && { echo "fuzz: $$1 $$2 failed"; cat "$$out"; return 255; } # the others end, too
+			echo "the time was over before Go's fuzzer had ended; it found nothing" >"$$out"
+		fi
+		echo "fuzz: $$1 $$2: $$(tail -n 1 <(grep -v '^PASS' "$$out"))"
+	}
+	export -f binary build targets fuzz
+	grep -rl --include='*_test.go' '^func Fuzz' $(FUZZIN) | xargs -n 1 dirname | sort -u >"$$tmp/folders"
+	xargs -P 2 -n 1 bash -c 'build "$$@"' _ <"$$tmp/folders" # linking is of one thread
+	xargs -n 1 bash -c 'targets "$$@"' _ <"$$tmp/folders" | xargs -P "$$(getconf _NPROCESSORS_ONLN)" -n 2 bash -c 'fuzz "$$@"' _
 
 # Ten minutes of calls between processes that are killed and join again; an hour of a group whose members are killed, left out and replaced; 200 kills in a team that trains; five
 # minutes of 64 passes at once; then every random test a hundred times as long:
