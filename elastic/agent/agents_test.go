@@ -283,6 +283,29 @@ var agentParts = map[string]func(){
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	},
+	// The worker has done its share of a world of one at once, and takes its time to end. In a world
+	// of two it waits for the other one.
+	"late": func() {
+		c := context.Background()
+		m, err := elastic.Join(c)
+		world := 0
+		if err == nil {
+			err = m.Each(c, func(c context.Context, e *elastic.Epoch) error {
+				if world = e.World; world == 1 {
+					return nil
+				}
+				return e.Store.Barrier(c, "all", world)
+			})
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println("has worked in a world of", world)
+		if world == 1 {
+			awaitGo()
+		}
+	},
 	"plain": plain,
 	"drift": func() {
 		fmt.Println("here", os.Getpid())
