@@ -214,7 +214,7 @@ func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
 	out.Await(t, "s: you: left: had enough\n", 1)
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
-	r.Done()
+	r.Done(2)
 	require.Equal(t, rdzv.Finished, (<-r.News).Kind)
 	require.Zero(t, <-codes, out.String())
 	require.Contains(t, out.String(), "ended well 0s ago: every node is done")

@@ -54,6 +54,7 @@ func (w *crew) serve() (stop func()) {
 }
 
 func TestTheWorkersOfAnyNodesAddUpTheirRanks(t *testing.T) {
+	t.Parallel()
 	for _, nodes := range [][]int{{2}, {4, 4}, {1, 2, 3}} {
 		w := newCrew(t, "sum", 1, func(s *Spec) { s.MinNodes = len(nodes) })
 		world := 0
@@ -73,6 +74,7 @@ func TestTheWorkersOfAnyNodesAddUpTheirRanks(t *testing.T) {
 }
 
 func TestTheWorkersStoreIsAtTheAddressThatTheSpecNames(t *testing.T) {
+	t.Parallel()
 	host := proctest.Host()
 	spec := job(t, "environment", 1)
 	out := &proctest.Output{}
@@ -91,7 +93,7 @@ func TestTheWorkersStoreIsAtTheAddressThatTheSpecNames(t *testing.T) {
 }
 
 func TestAnAgentThatIsKilledIsReplacedByANewOneAndBothFinish(t *testing.T) {
-	t.Parallel() // it waits for most of its time
+	t.Parallel()
 	w := newCrew(t, "finish", 1, func(s *Spec) {
 		s.MinNodes = 2
 		s.Env = append(s.Env, "WEFT_TEST_WORLD=2")
@@ -156,6 +158,7 @@ func TestAnAgentThatIsKilledIsMissedAndTheOtherOneFinishesAlone(t *testing.T) {
 }
 
 func TestTheJobIsOverWhenItsLastWorkerIsDoneHoweverLateThatIs(t *testing.T) {
+	t.Parallel()
 	var path string
 	w := newCrew(t, "drift", 1, func(s *Spec) { s.MinNodes = 2; path = fifo(t, s) })
 	w.start(0)
@@ -174,6 +177,7 @@ func TestTheJobIsOverWhenItsLastWorkerIsDoneHoweverLateThatIs(t *testing.T) {
 }
 
 func TestAWorkerThatKillsItselfOnceIsStartedAgainAndTheJobSucceeds(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []rdzv.Policy{rdzv.ReplaceWorker, rdzv.RestartGroup} {
 		spec := job(t, "die once", 2)
 		spec.MaxRestarts, spec.Policy = 3, policy
@@ -184,6 +188,7 @@ func TestAWorkerThatKillsItselfOnceIsStartedAgainAndTheJobSucceeds(t *testing.T)
 }
 
 func TestWorkersThatAlwaysFailSpendAllRestartsOfTheJobAndThenEndIt(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []rdzv.Policy{rdzv.ReplaceWorker, rdzv.RestartGroup} {
 		spec := job(t, "bipolar", 4)
 		spec.MaxRestarts, spec.Policy = 2, policy
@@ -197,6 +202,7 @@ func TestWorkersThatAlwaysFailSpendAllRestartsOfTheJobAndThenEndIt(t *testing.T)
 }
 
 func TestANodeThatComesRestartsTheGroupWhereThePolicySaysSoAndCostsNoRestart(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) {
 		s.MinNodes, s.MaxNodes, s.LastCall, s.MaxRestarts, s.Policy = 1, 2, -1, 1, rdzv.RestartGroup
 	})
@@ -213,6 +219,7 @@ func TestANodeThatComesRestartsTheGroupWhereThePolicySaysSoAndCostsNoRestart(t *
 }
 
 func TestASpareNodeEndsWellWithItsJobAndHasStartedNothing(t *testing.T) {
+	t.Parallel()
 	var path string
 	w := newCrew(t, "drift", 2, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 1; path = fifo(t, s) })
 	w.start(0)

@@ -34,6 +34,7 @@ func replaced(t *testing.T, part, ready string, enough func(said string) bool) s
 }
 
 func TestAWorkerThatNeverAsksForItsPlaceIsNamedOnceWhenAnotherIsReplaced(t *testing.T) {
+	t.Parallel()
 	more := 3
 	said := replaced(t, "deaf", "[0] here ", func(said string) bool {
 		if strings.Contains(said, deafness) {
@@ -46,6 +47,7 @@ func TestAWorkerThatNeverAsksForItsPlaceIsNamedOnceWhenAnotherIsReplaced(t *test
 }
 
 func TestAWorkerThatAskedForItsPlaceIsNotWarnedOf(t *testing.T) {
+	t.Parallel()
 	said := replaced(t, "stay", "[0] place 0 of 2\n", func(said string) bool { // the worker has heard of three
 		return strings.Count(said, "[0] place 0 of 2\n") > 3
 	})
@@ -73,6 +75,7 @@ func TestAWorkerThatIsYoungWhenAnotherIsReplacedIsNotWarnedOf(t *testing.T) {
 }
 
 func TestAWorkerThatEndsWellBeforeItReadsItsPlaceStartsAgainAndNobodyWaitsForItInVain(t *testing.T) {
+	t.Parallel()
 	var path string
 	w := newCrew(t, "late", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.LastCall = 1, 2, -1; path = fifo(t, s) })
 	w.start(0)
@@ -113,6 +116,7 @@ func TestAProgramThatEndsBeforeItsAgentCanTellItAPlaceIsNotStartedAgain(t *testi
 }
 
 func TestAJobThatFailsWarnsOfNobody(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "deaf", 2, func(s *Spec) { s.patience = time.Nanosecond })
 	w.start(0)
 	w.out.Await(t, "] here ", 2)
