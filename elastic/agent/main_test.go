@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,7 +15,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
 )
 
@@ -35,10 +34,7 @@ import (
 func TestMain(m *testing.M) {
 	part := os.Getenv("WEFT_TEST_WORKER")
 	if part == "" {
-		flag.Parse()
-		if !slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.parallel") }) {
-			_ = flag.Set("test.parallel", "6") // they wait for most of their time
-		}
+		proctest.Together(6)
 		os.Exit(m.Run())
 	}
 	play, ok := parts[part]
