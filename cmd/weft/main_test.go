@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	default:
 		_ = os.Setenv("WEFT_TEST_PART", "worker")
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
-		proctest.Together(6)
+		proctest.Together(4)
 		proctest.Main(m, strangers)
 	}
 }

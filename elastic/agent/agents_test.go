@@ -95,7 +95,7 @@ func TestTheWorkersStoreIsAtTheAddressThatTheSpecNames(t *testing.T) {
 func TestAnAgentThatIsKilledIsReplacedByANewOneAndBothFinish(t *testing.T) {
 	t.Parallel()
 	w := newCrew(t, "finish", 1, func(s *Spec) {
-		s.MinNodes = 2
+		s.MinNodes, s.Silence = 2, 3*time.Second
 		s.Env = append(s.Env, "WEFT_TEST_WORLD=2")
 	})
 	stop := w.serve()
@@ -115,7 +115,7 @@ func TestAnAgentThatIsKilledIsReplacedByANewOneAndBothFinish(t *testing.T) {
 func TestAfterTheAgentThatHostsTheRendezvousIsKilledANewOneHostsItAndBothFinish(t *testing.T) {
 	t.Parallel()
 	w := newCrew(t, "finish", 1, func(s *Spec) {
-		s.MinNodes = 2
+		s.MinNodes, s.Silence = 2, 3*time.Second
 		s.Env = append(s.Env, "WEFT_TEST_WORLD=2")
 	})
 	host := w.process("finish")
@@ -140,7 +140,7 @@ func TestAfterTheAgentThatHostsTheRendezvousIsKilledANewOneHostsItAndBothFinish(
 func TestAnAgentThatIsKilledIsMissedAndTheOtherOneFinishesAlone(t *testing.T) {
 	t.Parallel()
 	w := newCrew(t, "finish", 1, func(s *Spec) {
-		s.MinNodes, s.MaxNodes = 1, 2
+		s.MinNodes, s.MaxNodes, s.Silence = 1, 2, 3*time.Second
 		s.Env = append(s.Env, "WEFT_TEST_WORLD=1")
 	})
 	stop := w.serve()

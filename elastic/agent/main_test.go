@@ -34,7 +34,7 @@ import (
 func TestMain(m *testing.M) {
 	part := os.Getenv("WEFT_TEST_WORKER")
 	if part == "" {
-		proctest.Together(6)
+		proctest.Together(4)
 		os.Exit(m.Run())
 	}
 	play, ok := parts[part]
@@ -298,7 +298,7 @@ func heldFifo(t *testing.T, path string) (released func() error) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return func() error {
-		require.NoError(t, f.SetReadDeadline(time.Now().Add(5*time.Second)))
+		require.NoError(t, f.SetReadDeadline(time.Now().Add(time.Minute)))
 		got, err := io.ReadAll(f)
 		if err == nil && string(got) != "x" {
 			return fmt.Errorf("the holder wrote %q; expected one x", got)

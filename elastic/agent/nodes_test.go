@@ -35,7 +35,7 @@ func newCrew(t *testing.T, part string, workers int, change func(*Spec)) *crew {
 	spec := job(t, part, workers)
 	spec.Endpoint = proctest.Address()
 	spec.RunID = "crew"
-	spec.LastCall, spec.Silence, spec.JoinTimeout = time.Second, 3*time.Second, 30*time.Second
+	spec.LastCall, spec.JoinTimeout = time.Second, 30*time.Second
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	change(&spec)
@@ -178,7 +178,7 @@ func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedAndToldWhich(t *testing.T)
 
 func TestANodeWhoseRendezvousIsGoneSaysSoAndCanBeStopped(t *testing.T) {
 	t.Parallel()
-	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes = 2 })
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.Silence = 2, 3*time.Second })
 	server, err := store.Serve(store.ServerConfig{Addr: w.spec.Endpoint})
 	require.NoError(t, err)
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
