@@ -75,10 +75,14 @@ func TestAWorkerThatCannotStartIsAFailureLikeAnyOther(t *testing.T) {
 			}
 		}
 	}
-	before := 0
+	before, turns := 0, make(chan struct{}, 8)
 	var runs sync.WaitGroup // they wait for most of their time
 	for i, j := range jobs {
-		hinder := func() { t.Run(j.name, j.hinder) }
+		hinder := func() {
+			turns <- struct{}{}
+			t.Run(j.name, j.hinder)
+			<-turns
+		}
 		if i > 0 {
 			runs.Go(hinder)
 			continue
@@ -171,9 +175,9 @@ func (j *hindered) program(n int) string {
 func (j *hindered) write(t *testing.T, n int) {
 	script := "#!/bin/sh\necho here $$\n"
 	if j.s.later && n == j.agents-1 {
-		script += fmt.Sprintf("if [ $RANK = %d ]; then\n%s\nexit 9\nfi\n", 2*j.agents-1, j.h.breaks)
+		script += fmt.Sprintf("if [ $RANK = %d ]; then\nuntil [ -e \"$0.read\" ]; do sleep .01; done\n%s\nexit 9\nfi\n", 2*j.agents-1, j.h.breaks) // not before the other one has begun
 	}
-	require.NoError(t, os.WriteFile(j.program(n), []byte(script+"exec sleep 600\n"), 0o700))
+	require.NoError(t, os.WriteFile(j.program(n), []byte(script+"touch \"$0.read\"\nexec sleep 600\n"), 0o700))
 }
 
 // start starts agent n; its workers are hindered where the situation says so.
