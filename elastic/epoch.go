@@ -67,8 +67,9 @@ func (f final) Unwrap() error { return f.error }
 // Each calls work in every epoch of which this worker is a part, until it returns nil: then this
 // worker has done its share of the job. Where another epoch has come by then, its other workers
 // count on this one, so Each calls work once more. Of those that come later this worker does not
-// hear, unless it calls Each again: should the agent have told it of one when it ends well, the agent
-// starts it again, so that the others do not wait in vain. It then finds that nothing is left to do.
+// hear, unless it calls Each again: should the agent have told it of one when it ends well, the
+// agent starts it again, so that the others do not wait in vain. It then finds that nothing is left
+// to do.
 //
 // work is to return when Epoch.Over is closed, leaving its world as it found it; its context ends
 // JoinConfig.Grace later. It is also to return an error when something that it does with the others

@@ -59,8 +59,8 @@ func Main(m *testing.M, commands map[string]Command) {
 	os.Exit(0)
 }
 
-// Together has so many tests that call t.Parallel run at a time, if the command line does not say how
-// many: those that wait for other processes need no processor each. It is for a TestMain.
+// Together has so many tests that call t.Parallel run at a time, if the command line does not say
+// how many: those that wait for other processes need no processor each. It is for a TestMain.
 func Together(n int) {
 	flag.Parse()
 	given := false
