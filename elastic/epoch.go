@@ -66,7 +66,10 @@ func (f final) Unwrap() error { return f.error }
 
 // Each calls work in every epoch of which this worker is a part, until it returns nil: then this
 // worker has done its share of the job. Where another epoch has come by then, its other workers
-// count on this one, so Each calls work once more.
+// count on this one, so Each calls work once more. Of those that come later this worker does not
+// hear, unless it calls Each again: should the agent have told it of one when it ends well, the
+// agent starts it again, so that the others do not wait in vain. It then finds that nothing is left
+// to do.
 //
 // work is to return when Epoch.Over is closed, leaving its world as it found it; its context ends
 // JoinConfig.Grace later. It is also to return an error when something that it does with the others
@@ -74,6 +77,7 @@ func (f final) Unwrap() error { return f.error }
 // another is lost before the nodes do. Where none follows within JoinConfig.Patience Each returns
 // the error, as it does with one that is [Final].
 func (m *Membership) Each(c context.Context, work func(c context.Context, e *Epoch) error) error {
+	m.hear()
 	var failed error // of the last epoch
 	for {
 		place := m.Place()
@@ -85,7 +89,7 @@ func (m *Membership) Each(c context.Context, work func(c context.Context, e *Epo
 		switch {
 		case errors.As(failed, &f):
 			return f.error
-		case failed == nil && place.over() && m.Err() == nil && c.Err() == nil:
+		case failed == nil && !m.ignore(place) && m.Err() == nil && c.Err() == nil:
 			continue
 		case failed == nil || m.fixed:
 			return failed

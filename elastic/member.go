@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -60,12 +59,16 @@ type Membership struct {
 	cfg   JoinConfig
 	fixed bool // there is no agent: the place stays
 	file  *os.File
-	done  chan struct{}                                                        // closed when nobody reads the file any more
+	lines *bufio.Reader                                                        // of the file
+	part  []byte                                                               // of a line that is not whole yet
 	dial  func(c context.Context, cfg store.ClientConfig) (store.Store, error) // of the workers' store; tests replace it
 
 	secure func() (*tls.Config, error) // what the environment names, made once
 
+	hears sync.Mutex // held by who begins or ends to read the file
+
 	mu    sync.Mutex
+	done  chan struct{} // closed when nobody reads the file any more
 	place Place
 	over  chan struct{} // place.Over
 	err   error
@@ -122,8 +125,9 @@ func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
 	if m.file, err = pipe.Inherited(n, id, "agent"); err != nil {
 		return nil, fmt.Errorf("elastic: file %d, by which the agent tells this worker its place: %w; what starts this program has to hand that file on, as Python's subprocess does with pass_fds=[%[1]d]", n, err)
 	}
+	m.lines = bufio.NewReader(m.file)
 	first := make(chan struct{})
-	go m.receivePlaces(m.file, first)
+	go m.receivePlaces(m.done, first)
 	select {
 	case <-first:
 	case <-m.done:
@@ -135,23 +139,82 @@ func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
 	return m, nil
 }
 
-// receivePlaces takes places until the agent is gone.
-func (m *Membership) receivePlaces(from io.Reader, first chan struct{}) {
-	defer close(m.done)
-	lines := bufio.NewScanner(from)
-	for lines.Scan() {
+// receivePlaces takes places until the agent is gone, or this worker wants no more. It closes first
+// when it has the first one.
+func (m *Membership) receivePlaces(done, first chan struct{}) {
+	defer close(done)
+	for {
+		line, err := m.lines.ReadBytes('\n')
+		m.part = append(m.part, line...)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		if err != nil {
+			m.fail(ErrNoAgent)
+			return
+		}
 		var p Place
-		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+		if err := json.Unmarshal(m.part, &p); err != nil {
 			m.fail(fmt.Errorf("elastic: what the agent says cannot be read: %w", err))
 			return
 		}
+		m.part = nil
 		m.set(p)
 		if first != nil {
 			close(first)
 			first = nil
 		}
 	}
-	m.fail(ErrNoAgent)
+}
+
+// ignore has this worker read no other place, if the one that it has is the latest that it has read.
+// What it is told then it leaves in its pipe, where the agent sees it: whoever ends well without
+// having read its place starts again in that one.
+func (m *Membership) ignore(p Place) bool {
+	m.hears.Lock()
+	defer m.hears.Unlock()
+	if m.file == nil || m.file.SetReadDeadline(time.Unix(1, 0)) != nil {
+		return !p.over()
+	}
+	<-m.reads()
+	if p.over() {
+		m.listen()
+		return false
+	}
+	return true
+}
+
+// hear undoes ignore.
+func (m *Membership) hear() {
+	m.hears.Lock()
+	defer m.hears.Unlock()
+	if m.file == nil {
+		return
+	}
+	select {
+	case <-m.reads():
+		m.listen()
+	default:
+	}
+}
+
+// listen goes on reading where nobody reads. The lock is held.
+func (m *Membership) listen() {
+	if m.Err() != nil {
+		return
+	}
+	_ = m.file.SetReadDeadline(time.Time{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.done = make(chan struct{})
+	go m.receivePlaces(m.done, nil)
+}
+
+// reads is closed when nobody reads the file.
+func (m *Membership) reads() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.done
 }
 
 // set takes a place, unless it is the one that is known: a worker that has just been started is
@@ -234,8 +297,10 @@ func (m *Membership) Close() error {
 	if m.file == nil {
 		return nil
 	}
+	m.hears.Lock()
+	defer m.hears.Unlock()
 	err := m.file.Close()
-	<-m.done
+	<-m.reads()
 	return err
 }
 

@@ -132,14 +132,15 @@ func TestDoctorAsksAJobThatHasCertificatesOfItsOwn(t *testing.T) {
 }
 
 func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
-	at := proctest.Address()
-	t.Setenv("WEFT_TEST_PART", "worker")
-	t.Setenv("GORACE", "atexit_sleep_ms=0")
-	t.Setenv("WEFT_TOKEN", jobSecret)
+	t.Parallel()
+	at, secret := proctest.Address(), secretFile(t, jobSecret)
+	ask := func(args ...string) (code int, stdout, stderr string) {
+		return weft(t, append(args, "--token-file", secret)...)
+	}
 	out := &proctest.Output{}
 	codes := make(chan int, 1)
 	go func() {
-		codes <- here([]string{"run", "--nnodes", "1:2", "--rdzv-endpoint", at, "--rdzv-id", "j", "--rdzv-conf", "last_call_timeout=0.1", "--nproc-per-node", "2",
+		codes <- here([]string{"run", "--nnodes", "1:2", "--rdzv-endpoint", at, "--rdzv-id", "j", "--token-file", secret, "--rdzv-conf", "last_call_timeout=0.1", "--nproc-per-node", "2",
 			"--max-restarts", "1", "--grace", "1s", os.Args[0], "epochs"}, out, out)
 	}()
 	pids := func(epoch int) (pids []int) {
@@ -154,37 +155,35 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 	workers := pids(1)
 	url := regexp.MustCompile(`weft: the workers' store is (tcp://\S+)`).FindStringSubmatch(out.String())[1]
 	for _, init := range []string{"tcp://" + at, url} {
-		code, stdout, stderr := weft(t, "doctor", "--init", init, "--timeout", "1m", "--rdzv-id", "j")
+		code, stdout, stderr := ask("doctor", "--init", init, "--timeout", "1m", "--rdzv-id", "j")
 		require.Zero(t, code, stderr)
 		require.Contains(t, stdout, "store "+url+", epoch 1 of its elastic job\nworkers 2, ")
 	}
-	code, stdout, stderr := weft(t, "status", "--rdzv-endpoint", at, "--rdzv-id", "j")
+	code, stdout, stderr := ask("status", "--rdzv-endpoint", at, "--rdzv-id", "j")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "\nthe workers' store: "+url+"\n")
-	code, stdout, stderr = weft(t, "status", "--groups", "--rdzv-endpoint", at, "--rdzv-id", "j")
+	code, stdout, stderr = ask("status", "--groups", "--rdzv-endpoint", at, "--rdzv-id", "j")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "\nthe workers' store: "+url+"\n")
 	require.Regexp(t, `(?m)^GROUP +WORKER +WAITS IN +AT +FOR +FOR WHOM\npair \(rank 0 of 2\) +worker0 +Barrier by spread #0 +main_test\.go:\d+ +\S+ +worker1$`, stdout)
-	code, _, stderr = weft(t, "status", "--groups", "--watch", "--rdzv-endpoint", at, "--rdzv-id", "j")
+	code, _, stderr = ask("status", "--groups", "--watch", "--rdzv-endpoint", at, "--rdzv-id", "j")
 	require.Equal(t, cli.CodeUsage, code)
 	require.Contains(t, stderr, "--groups is for one look")
-	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "k")
+	code, _, stderr = ask("doctor", "--init", "tcp://"+at, "--rdzv-id", "k")
 	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "\ngive the id of its job, by --rdzv-id, and its secret, or certificates, if those differ, too")
-	t.Setenv("WEFT_TOKEN", otherSecret)
-	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "j")
+	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "j", "--token-file", secretFile(t, otherSecret))
 	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stderr, "or other certificates, or it is another job's id: "+secrets.GiveOwn)
-	t.Setenv("WEFT_TOKEN", jobSecret)
 
 	require.NoError(t, syscall.Kill(workers[0], syscall.SIGKILL)) // it is replaced, in another epoch
 	workers = pids(2)
-	code, stdout, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--timeout", "1m", "--rdzv-id", "j")
+	code, stdout, stderr = ask("doctor", "--init", "tcp://"+at, "--timeout", "1m", "--rdzv-id", "j")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, ", epoch 2 of its elastic job\nworkers 2, ")
 
 	require.NoError(t, syscall.Kill(workers[1], syscall.SIGSTOP))
-	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "500ms", "--rdzv-id", "j")
+	code, stdout, stderr = ask("doctor", "--init", url, "--timeout", "500ms", "--rdzv-id", "j")
 	require.Equal(t, cli.CodeFailed, code)
 	require.Contains(t, stdout, "not reached:\n")
 	require.Contains(t, stderr, "1 of 2 workers were not reached")

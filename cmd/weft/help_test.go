@@ -14,6 +14,7 @@ import (
 )
 
 func TestTheHelpOfEveryCommandFitsIntoAHundredColumns(t *testing.T) {
+	t.Parallel()
 	var seen int
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {

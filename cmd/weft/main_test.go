@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 	case "worker":
 		worker(os.Args[1:])
 	default:
+		_ = os.Setenv("WEFT_TEST_PART", "worker")
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
+		proctest.Together(4)
 		proctest.Main(m, strangers)
 	}
 }
@@ -236,8 +239,6 @@ func wait() {
 // weft runs a command line in this process, with workers that are this binary.
 func weft(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	t.Setenv("WEFT_TEST_PART", "worker")
-	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
 	var out, err bytes.Buffer
 	code = here(args, &out, &err)
 	return code, out.String(), err.String()

@@ -63,8 +63,6 @@ func TestACommandWhoseOutputCannotBeWrittenFails(t *testing.T) {
 		{"run", "--nproc-per-node", "2", os.Args[0], "show", "RANK"},
 		{"run", "--no-prefix", "--log-dir", dir, os.Args[0], "show", "RANK"},
 	} {
-		t.Setenv("WEFT_TEST_PART", "worker")
-		t.Setenv("GORACE", "atexit_sleep_ms=0")
 		var stderr bytes.Buffer
 		require.Equal(t, cli.CodeFailed, here(args, &fullDisk{}, &stderr), "%v: %s", args, &stderr)
 		require.Contains(t, stderr.String(), "no space left on device", "%v", args)
@@ -81,8 +79,7 @@ func TestAJobThatFailsHasItsOwnCodeThoughItsOutputIsLost(t *testing.T) {
 }
 
 func TestAJobWhoseOutputNobodyReadsHasTheCodeOfAPipeThatIsClosed(t *testing.T) {
-	t.Setenv("WEFT_TEST_PART", "worker")
-	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	t.Parallel()
 	code := here([]string{"run", os.Args[0], "show", "RANK"}, writerFunc(func([]byte) (int, error) { return 0, syscall.EPIPE }), io.Discard)
 	require.Equal(t, run.CodeUnread, code)
 }

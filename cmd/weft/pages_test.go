@@ -42,6 +42,7 @@ func taken(args []string) error {
 }
 
 func TestEveryCommandOfThePagesIsTaken(t *testing.T) {
+	t.Parallel()
 	found := 0
 	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../bench/*.md"} {
 		pages, err := filepath.Glob(pattern)

@@ -211,6 +211,7 @@ func TestAJobInEtcdIsToldThatItsIdIsOfAnEarlierRunWhileThatIsThere(t *testing.T)
 }
 
 func TestALauncherSaysThatItWaitsForEtcd(t *testing.T) {
+	t.Parallel()
 	address := proctest.Address()
 	code, _, stderr := weft(t, "run", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", address, "--rdzv-conf", "join_timeout=6", os.Args[0], "show", "RANK")
 	require.Equal(t, 1, code)

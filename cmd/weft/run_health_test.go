@@ -25,6 +25,7 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 func TestTheHealthOfARunningJobIsServed(t *testing.T) {
+	t.Parallel()
 	leak.Check(t)
 	cmd, out := background(t, "run", "--nproc-per-node=2", "--health-addr=:0", os.Args[0], "wait")
 	first := <-out

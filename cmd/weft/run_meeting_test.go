@@ -74,12 +74,15 @@ func twoLaunchers(t *testing.T, part ...string) map[string]int {
 }
 
 func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
+	t.Parallel()
 	at := proctest.Address()
 	host := &launchers{t: t, args: []string{"--store-plain", "never", "--nnodes", "2", "--rdzv-id", "j", "--rdzv-endpoint", at, os.Args[0], "stay", "never"}}
 	cmd := host.launch()
 	host.Await(t, "weft: waiting for 1 more node at "+at+", job j, 3 s of 600 s\n", 1)
 	run := func(token, id string, flags ...string) string {
-		t.Setenv("WEFT_TOKEN", token)
+		if token != "" {
+			flags = append(flags, "--token-file", secretFile(t, token))
+		}
 		code, _, stderr := weft(t, slices.Concat([]string{"run", "--nnodes", "2", "--rdzv-endpoint", at, "--rdzv-id", id}, flags, []string{os.Args[0], "show", "RANK"})...)
 		require.Equal(t, 1, code, stderr)
 		return stderr
@@ -94,6 +97,7 @@ func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
 }
 
 func TestTheStaticFormOfTorchrunAndKubeflowMakesOneWorldWithoutABackend(t *testing.T) {
+	t.Parallel()
 	host, port, err := net.SplitHostPort(proctest.Address())
 	require.NoError(t, err)
 	var outs [2]string
@@ -120,11 +124,13 @@ func TestTheStaticFormOfTorchrunAndKubeflowMakesOneWorldWithoutABackend(t *testi
 }
 
 func TestTwoLaunchersMakeOneWorld(t *testing.T) {
+	t.Parallel()
 	require.Equal(t, map[string]int{"RANK=0": 1, "RANK=1": 1, "RANK=2": 1, "RANK=3": 1, "WORLD_SIZE=4": 4, "GROUP_WORLD_SIZE=2": 4, "TORCHELASTIC_RUN_ID=none": 4},
 		twoLaunchers(t, "show", "RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID"))
 }
 
 func TestWorkersOfTwoLaunchersCallEachOther(t *testing.T) {
+	t.Parallel()
 	want := map[string]int{}
 	for from := range 4 {
 		for to := range 4 {

@@ -26,10 +26,11 @@ func shared(t *testing.T) string {
 }
 
 func TestAPlantedFolderForLogsIsNotUsedAndNoLinkInItFollowed(t *testing.T) {
+	t.Parallel()
 	tmp := shared(t)
-	stranger := proctest.StartStranger(t, nil)
+	other := stranger(t)
 	planted := filepath.Join(tmp, fmt.Sprintf("weft-logs-%d", os.Getuid()))
-	require.NoError(t, stranger.Ask(t.Context(), "mkdir", planted, nil))
+	require.NoError(t, other.Ask(t.Context(), "mkdir", planted, nil))
 	victim, fifo := filepath.Join(t.TempDir(), "victim"), filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, os.WriteFile(victim, []byte("root's\n"), 0o600))
 	require.NoError(t, unix.Mkfifo(fifo, 0o600))
@@ -42,7 +43,7 @@ func TestAPlantedFolderForLogsIsNotUsedAndNoLinkInItFollowed(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	said.Await(t, "ready\n", 1)
 	var jobs int
-	require.NoError(t, stranger.Ask(t.Context(), "plant", struct{ Folder, Link string }{planted, victim}, &jobs))
+	require.NoError(t, other.Ask(t.Context(), "plant", struct{ Folder, Link string }{planted, victim}, &jobs))
 	require.NoError(t, os.WriteFile(fifo, []byte("go\n"), 0o600))
 	require.NoError(t, cmd.Wait(), said)
 
@@ -58,8 +59,9 @@ func TestAPlantedFolderForLogsIsNotUsedAndNoLinkInItFollowed(t *testing.T) {
 }
 
 func TestALogFolderOfAnotherUsersIsRefused(t *testing.T) {
+	t.Parallel()
 	planted := filepath.Join(shared(t), "logs")
-	require.NoError(t, proctest.StartStranger(t, nil).Ask(t.Context(), "mkdir", planted, nil))
+	require.NoError(t, stranger(t).Ask(t.Context(), "mkdir", planted, nil))
 	code, _, stderr := weft(t, "run", "--log-dir", planted, os.Args[0], "show", "RANK")
 	require.Equal(t, 2, code, stderr)
 	require.Contains(t, stderr, "weft: --log-dir: "+planted+" belongs to user 65534: others on this host could change it; name a folder of your own\n")

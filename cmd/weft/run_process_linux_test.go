@@ -51,12 +51,14 @@ func TestTwoWorkersThatCannotStartAreAFailureWithItsReason(t *testing.T) {
 }
 
 func TestWorkersForWhichThereAreNoDescriptorsAreAFailureWithItsReason(t *testing.T) {
+	t.Parallel()
 	code, said := script(t, `ulimit -n 60; exec "$0" run --nproc-per-node 64 sleep 600`)
 	require.Equal(t, 126, code, said)
 	require.Regexp(t, `weft: worker\d+ \(rank \d+\) did not start: .*too many open files: .* raise ulimit -n`, said)
 }
 
 func TestWorkersForWhoseLogsThereAreNoInodesAreAFailureWithItsReason(t *testing.T) {
+	t.Parallel()
 	code, said := script(t, `mount -t tmpfs -o nr_inodes=8 none "$DIR" && exec "$0" run --nproc-per-node 2 --log-dir "$DIR" sleep 600`, unshare("--mount")...)
 	require.Equal(t, 126, code, said)
 	require.Regexp(t, `weft: worker1 \(rank 1\) did not start: its log files: .*no space left on device: no space, or no inodes,`, said)
@@ -79,6 +81,7 @@ func TestWorkersWhoseOutputFilesKeepGoOnWhenNobodyReadsIt(t *testing.T) {
 }
 
 func TestTheFirstProcessOfAContainerReapsWhatItInherits(t *testing.T) {
+	t.Parallel()
 	worker := `for i in $(seq 20); do (sleep 0.01 &); done
 for i in $(seq 250); do
 	[ $(ps -e -o args= | grep -c "^sleep 0.01\|[d]efunct") = 0 ] && exit
@@ -91,6 +94,7 @@ exit 9`
 }
 
 func TestReapingLeavesTheWorkersToWhoeverWaitsForThem(t *testing.T) {
+	t.Parallel()
 	for _, want := range []int{0, 7} {
 		code, said := script(t, fmt.Sprintf(`exec "$0" run --nproc-per-node 16 sh -c '(true &); (true &); (true &); exit %d'`, want))
 		require.Equal(t, want, code, said)
@@ -98,6 +102,7 @@ func TestReapingLeavesTheWorkersToWhoeverWaitsForThem(t *testing.T) {
 }
 
 func TestWhatAWorkerHasStartedDiesWithTheJobInWhateverSession(t *testing.T) {
+	t.Parallel()
 	for _, end := range []string{"exit 0", "exit 3", "kill -9 $$", "kill $PPID; sleep 600"} {
 		_, said := script(t, `exec "$0" run sh -c 'setsid sh -c "setsid sleep 600 >/dev/null 2>&1 & echo apart \$!; touch $DIR/x; exec sleep 600 >/dev/null 2>&1" & until [ -e $DIR/x ]; do sleep .01; done; `+end+`'`)
 		require.ErrorIs(t, syscall.Kill(number(t, said, "apart"), 0), syscall.ESRCH, said)
@@ -105,6 +110,7 @@ func TestWhatAWorkerHasStartedDiesWithTheJobInWhateverSession(t *testing.T) {
 }
 
 func TestWhatWasThereBeforeTheJobOutlivesIt(t *testing.T) {
+	t.Parallel()
 	code, said := script(t, `sleep 600 >/dev/null 2>&1 & echo "[0] helper $!"; exec "$0" run sh -c 'setsid sleep 600 & echo apart $!'`)
 	require.Zero(t, code)
 	helper := number(t, said, "helper")

@@ -34,6 +34,7 @@ func pseudoterminal(t *testing.T) (sits, terminal *os.File) {
 }
 
 func TestWhatIsTypedReachesLocalRankZeroWhereItIsAskedFor(t *testing.T) {
+	t.Parallel()
 	for _, asked := range []bool{false, true} {
 		sits, terminal := pseudoterminal(t)
 		cmd := exec.Command(os.Args[0], "run", fmt.Sprintf("--stdin=%t", asked), "--nproc-per-node", "2", os.Args[0], "ask")

@@ -11,6 +11,7 @@ import (
 )
 
 func TestLocalRankZeroReadsThePipeThatRunReads(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command(os.Args[0], "run", "--nproc-per-node", "2", os.Args[0], "read")
 	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0")
 	cmd.Stdin = strings.NewReader("break main.main\n")

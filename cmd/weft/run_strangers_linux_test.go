@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/binary"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -15,6 +16,7 @@ import (
 )
 
 func TestAnotherUserOfTheHostReachesNothingOfAJob(t *testing.T) {
+	t.Parallel()
 	for name, secret := range map[string]string{"with a secret": jobSecret, "without one": ""} {
 		t.Run(name, func(t *testing.T) {
 			at, done := proctest.Address(), filepath.Join(t.TempDir(), "done")
@@ -23,10 +25,10 @@ func TestAnotherUserOfTheHostReachesNothingOfAJob(t *testing.T) {
 			l.Await(t, " of 2\n", 2)
 			workers := regexp.MustCompile(`the workers' store is tcp://(\S+)`).FindStringSubmatch(l.String())[1]
 
-			stranger := proctest.StartStranger(t, nil)
+			other := stranger(t)
 			for _, addr := range []string{at, workers} {
 				var heard []byte
-				require.NoError(t, stranger.Ask(t.Context(), "count", addr, &heard))
+				require.NoError(t, other.Ask(t.Context(), "count", addr, &heard))
 				require.Contains(t, []string{"!tls", "!uid"}, string(heard), "that it is another user's, or takes TLS alone")
 			}
 			l.Await(t, "uid 65534", 1)
@@ -50,12 +52,12 @@ func TestAnotherUserOfTheHostReachesNothingOfAJob(t *testing.T) {
 
 func TestTwoUsersOfAHostThatMeetWithoutASecretAreToldWhatTheyNeed(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "")
-	stranger := proctest.StartStranger(t, nil)
+	other := stranger(t)
 	ours, theirs := proctest.Address(), proctest.Address()
 	server, err := store.Serve(store.ServerConfig{Addr: ours})
 	require.NoError(t, err)
 	defer server.Close()
-	require.NoError(t, stranger.Ask(t.Context(), "store", theirs, nil))
+	require.NoError(t, other.Ask(t.Context(), "store", theirs, nil))
 	for _, c := range []struct {
 		at, fault, advice string
 		args              []string
@@ -77,7 +79,7 @@ func TestTwoUsersOfAHostThatMeetWithoutASecretAreToldWhatTheyNeed(t *testing.T) 
 		if c.at == "" {
 			end.Code, _, end.Stderr = weft(t, c.args...)
 		} else {
-			require.NoError(t, stranger.Ask(t.Context(), "weft", c.args, &end))
+			require.NoError(t, other.Ask(t.Context(), "weft", c.args, &end))
 		}
 		require.Equal(t, cli.CodeFailed, end.Code, "%v: %s", c.args, end.Stderr)
 		require.Contains(t, end.Stderr, c.fault, "%v", c.args)
@@ -88,4 +90,9 @@ func TestTwoUsersOfAHostThatMeetWithoutASecretAreToldWhatTheyNeed(t *testing.T) 
 			require.NotContains(t, end.Stderr, "any_owner", "there is no such option of %s", c.args[0])
 		}
 	}
+}
+
+// stranger is a process of another user.
+func stranger(t *testing.T) *proctest.Proc {
+	return proctest.StartStranger(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "WEFT_TEST_PART=") })
 }

@@ -17,6 +17,7 @@ import (
 )
 
 func TestFlagsReachTheWorkersInBothSpellings(t *testing.T) {
+	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte(jobSecret+"\n"), 0o600))
 	names := []string{"WORLD_SIZE", "TORCHELASTIC_RUN_ID", "ROLE_NAME", "MASTER_ADDR", "WEFT_TOKEN"}
@@ -87,6 +88,7 @@ func TestWhatFollowsTheProgramIsTheProgramsOwn(t *testing.T) {
 }
 
 func TestTheFirstFailureGivesTheLastLineAndTheExitCode(t *testing.T) {
+	t.Parallel()
 	code, _, stderr := weft(t, "run", "--nproc-per-node", "3", os.Args[0], "fail")
 	require.Equal(t, 7, code)
 	require.Contains(t, stderr, "[1] the reason\n")
@@ -143,6 +145,7 @@ func ready(t *testing.T, out *bufio.Reader) (pids [2]int) {
 }
 
 func TestWorkersThatAllDieTogetherMeetAgain(t *testing.T) {
+	t.Parallel()
 	cmd, out := pairOf(t, "--max-restarts", "4", os.Args[0], "pair")
 	before := ready(t, out)
 	for range 2 {
@@ -167,6 +170,7 @@ func rest(t *testing.T, out *bufio.Reader) string {
 }
 
 func TestAKilledWorkerEndsTheJobAndIsNamedLast(t *testing.T) {
+	t.Parallel()
 	cmd, out, pids := process(t)
 	require.NoError(t, syscall.Kill(pids[1], syscall.SIGKILL))
 	text := rest(t, out)
@@ -177,6 +181,7 @@ func TestAKilledWorkerEndsTheJobAndIsNamedLast(t *testing.T) {
 }
 
 func TestASignalToWeftEndsTheWorkersAndIsTheExitCode(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		cmd, out, pids := process(t)
 		require.NoError(t, cmd.Process.Signal(sig))
@@ -191,6 +196,7 @@ func TestASignalToWeftEndsTheWorkersAndIsTheExitCode(t *testing.T) {
 }
 
 func TestASecondSignalKillsTheWorkersAndAllThatTheyHaveStarted(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
 	fifo, err := os.OpenFile(path, os.O_RDWR, 0) // for writing, too: else there is an end before there is a child

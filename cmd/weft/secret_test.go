@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -182,13 +183,19 @@ func TestAllCommandsHaveOneRuleForTheirExitCodes(t *testing.T) {
 			line(command, "--token-file", file), line(command, "--token-file", at("none")), line(command, "--ca", file, "--cert", file, "--key", file),
 			line(command, "--ca", file), line(command, "--no-such-flag"))
 	}
+	var runs sync.WaitGroup // some wait for what is not there
 	for code, all := range want {
 		for _, args := range all {
-			got, _, stderr := weft(t, args...)
-			require.Equal(t, code, got, "%v: %s", args, stderr)
-			require.False(t, code == cli.CodeFailed && strings.Contains(stderr, "--help\" tells more"), "%v: %s", args, stderr)
+			runs.Go(func() {
+				t.Run(strings.Join(args, " "), func(t *testing.T) {
+					got, _, stderr := weft(t, args...)
+					require.Equal(t, code, got, stderr)
+					require.False(t, code == cli.CodeFailed && strings.Contains(stderr, "--help\" tells more"), stderr)
+				})
+			})
 		}
 	}
+	runs.Wait()
 	t.Setenv("WEFT_TOKEN", "short") // a variable in the place of a flag
 	for _, args := range [][]string{line("run"), line("status"), line("doctor"), line("store", "--tls"), line("serve", "--tls")} {
 		code, _, stderr := weft(t, args...)

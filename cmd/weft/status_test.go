@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,17 +61,18 @@ type nodeAsJSON struct {
 }
 
 func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
+	t.Parallel()
 	at := proctest.Address()
-	t.Setenv("WEFT_TOKEN", "")
+	var token []string // flags
 	status := func(args ...string) (int, string, string) {
-		return weft(t, append([]string{"status", "--rdzv-endpoint", at}, args...)...)
+		return weft(t, slices.Concat([]string{"status", "--rdzv-endpoint", at}, token, args)...)
 	}
 	code, _, stderr := status()
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "nothing listens at "+at)
 	require.NotContains(t, stderr, "weft store")
 
-	t.Setenv("WEFT_TOKEN", jobSecret)
+	token = []string{"--token-file", secretFile(t, jobSecret)}
 	id, err := transport.IdentityFromToken(jobSecret, "j", "me", nil)
 	require.NoError(t, err)
 	proof, err := agent.Proof(jobSecret, "j")
@@ -94,11 +96,11 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "another job's id")
 
-	t.Setenv("WEFT_TOKEN", otherSecret)
+	token[1] = secretFile(t, otherSecret)
 	code, _, stderr = status("--rdzv-id", "j")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "the job there has another secret than this")
-	t.Setenv("WEFT_TOKEN", "") // and without a secret
+	token = nil // and without a secret
 	at = proctest.Address()
 	r, _, st := meetsWith(t, nil, at, "j", rdzv.Config{Min: 1})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
@@ -142,6 +144,7 @@ func TestStatusThatIsRefusedConnectsOnceAndSaysWhatToGive(t *testing.T) {
 }
 
 func TestStatusOfAJobWhoseLeaderIsSilentSaysSo(t *testing.T) {
+	t.Parallel()
 	at := proctest.Address()
 	server, err := store.Serve(store.ServerConfig{Addr: at})
 	require.NoError(t, err)
@@ -163,6 +166,7 @@ func TestStatusOfAJobWhoseLeaderIsSilentSaysSo(t *testing.T) {
 }
 
 func TestStatusOfAnEndpointThatIsNoStoreSaysSo(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close() // it takes connections and says nothing
@@ -190,6 +194,7 @@ func TestStatusExplainsAWrongCommandLine(t *testing.T) {
 }
 
 func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
+	t.Parallel()
 	at := proctest.Address()
 	r, _ := meets(t, at, "none", rdzv.Config{Min: 1, Max: 2, MaxRestarts: 1})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
@@ -214,7 +219,7 @@ func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
 	out.Await(t, "s: you: left: had enough\n", 1)
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
-	r.Done()
+	r.Done(2)
 	require.Equal(t, rdzv.Finished, (<-r.News).Kind)
 	require.Zero(t, <-codes, out.String())
 	require.Contains(t, out.String(), "ended well 0s ago: every node is done")

@@ -146,6 +146,7 @@ func sluggish(t *testing.T, to string, late time.Duration) (url string) {
 }
 
 func TestWhoWaitsForAMomentHearsOfKeysAlsoFromAStoreThatTakesLongerToAnswer(t *testing.T) {
+	t.Parallel()
 	_, url := shell(t)
 	slow := sluggish(t, url, 50*time.Millisecond)
 	for _, args := range []string{"get k", "wait k", "pop q", "barrier b 2"} {
@@ -163,6 +164,7 @@ func TestAStoreThatIsNotReachedInTheUsersTimeIsUnreachableAndNothingIsMissing(t 
 }
 
 func TestAStoreInEtcdIsLookedForWhereItsURLSays(t *testing.T) {
+	t.Parallel()
 	leak.Check(t)
 	code, _, stderr := weft(t, "store", "get", "--url", "etcd://127.0.0.1:1,127.0.0.1:2/job", "--connect-timeout", "200ms", "k")
 	require.Equal(t, cli.CodeFailed, code)
@@ -188,6 +190,7 @@ func piped(t *testing.T, in string, args ...string) (code int, stdout, stderr st
 const mostOfValue = 8 << 20
 
 func TestValuesGoThroughPipesAsTheyAre(t *testing.T) {
+	t.Parallel()
 	_, url := shell(t)
 	for _, value := range []string{"", "two\nlines\n", "\x00\x01\xff\x1b[2J", strings.Repeat("x", mostOfValue)} {
 		code, stdout, stderr := piped(t, value, "store", "set", "k", "--url", url)
@@ -204,6 +207,7 @@ func TestValuesGoThroughPipesAsTheyAre(t *testing.T) {
 }
 
 func TestAWatchEndsWellWhenItIsInterrupted(t *testing.T) {
+	t.Parallel()
 	run, url := shell(t)
 	cmd, out := background(t, "store", "watch", "k", "--url", url)
 	for printed := false; !printed; {

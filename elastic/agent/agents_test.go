@@ -54,6 +54,7 @@ func (w *crew) serve() (stop func()) {
 }
 
 func TestTheWorkersOfAnyNodesAddUpTheirRanks(t *testing.T) {
+	t.Parallel()
 	for _, nodes := range [][]int{{2}, {4, 4}, {1, 2, 3}} {
 		w := newCrew(t, "sum", 1, func(s *Spec) { s.MinNodes = len(nodes) })
 		world := 0
@@ -73,6 +74,7 @@ func TestTheWorkersOfAnyNodesAddUpTheirRanks(t *testing.T) {
 }
 
 func TestTheWorkersStoreIsAtTheAddressThatTheSpecNames(t *testing.T) {
+	t.Parallel()
 	host := proctest.Host()
 	spec := job(t, "environment", 1)
 	out := &proctest.Output{}
@@ -91,9 +93,9 @@ func TestTheWorkersStoreIsAtTheAddressThatTheSpecNames(t *testing.T) {
 }
 
 func TestAnAgentThatIsKilledIsReplacedByANewOneAndBothFinish(t *testing.T) {
-	t.Parallel() // it waits for most of its time
+	t.Parallel()
 	w := newCrew(t, "finish", 1, func(s *Spec) {
-		s.MinNodes = 2
+		s.MinNodes, s.Silence = 2, 3*time.Second
 		s.Env = append(s.Env, "WEFT_TEST_WORLD=2")
 	})
 	stop := w.serve()
@@ -113,7 +115,7 @@ func TestAnAgentThatIsKilledIsReplacedByANewOneAndBothFinish(t *testing.T) {
 func TestAfterTheAgentThatHostsTheRendezvousIsKilledANewOneHostsItAndBothFinish(t *testing.T) {
 	t.Parallel()
 	w := newCrew(t, "finish", 1, func(s *Spec) {
-		s.MinNodes = 2
+		s.MinNodes, s.Silence = 2, 3*time.Second
 		s.Env = append(s.Env, "WEFT_TEST_WORLD=2")
 	})
 	host := w.process("finish")
@@ -138,7 +140,7 @@ func TestAfterTheAgentThatHostsTheRendezvousIsKilledANewOneHostsItAndBothFinish(
 func TestAnAgentThatIsKilledIsMissedAndTheOtherOneFinishesAlone(t *testing.T) {
 	t.Parallel()
 	w := newCrew(t, "finish", 1, func(s *Spec) {
-		s.MinNodes, s.MaxNodes = 1, 2
+		s.MinNodes, s.MaxNodes, s.Silence = 1, 2, 3*time.Second
 		s.Env = append(s.Env, "WEFT_TEST_WORLD=1")
 	})
 	stop := w.serve()
@@ -156,6 +158,7 @@ func TestAnAgentThatIsKilledIsMissedAndTheOtherOneFinishesAlone(t *testing.T) {
 }
 
 func TestTheJobIsOverWhenItsLastWorkerIsDoneHoweverLateThatIs(t *testing.T) {
+	t.Parallel()
 	var path string
 	w := newCrew(t, "drift", 1, func(s *Spec) { s.MinNodes = 2; path = fifo(t, s) })
 	w.start(0)
@@ -174,6 +177,7 @@ func TestTheJobIsOverWhenItsLastWorkerIsDoneHoweverLateThatIs(t *testing.T) {
 }
 
 func TestAWorkerThatKillsItselfOnceIsStartedAgainAndTheJobSucceeds(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []rdzv.Policy{rdzv.ReplaceWorker, rdzv.RestartGroup} {
 		spec := job(t, "die once", 2)
 		spec.MaxRestarts, spec.Policy = 3, policy
@@ -184,6 +188,7 @@ func TestAWorkerThatKillsItselfOnceIsStartedAgainAndTheJobSucceeds(t *testing.T)
 }
 
 func TestWorkersThatAlwaysFailSpendAllRestartsOfTheJobAndThenEndIt(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []rdzv.Policy{rdzv.ReplaceWorker, rdzv.RestartGroup} {
 		spec := job(t, "bipolar", 4)
 		spec.MaxRestarts, spec.Policy = 2, policy
@@ -197,6 +202,7 @@ func TestWorkersThatAlwaysFailSpendAllRestartsOfTheJobAndThenEndIt(t *testing.T)
 }
 
 func TestANodeThatComesRestartsTheGroupWhereThePolicySaysSoAndCostsNoRestart(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) {
 		s.MinNodes, s.MaxNodes, s.LastCall, s.MaxRestarts, s.Policy = 1, 2, -1, 1, rdzv.RestartGroup
 	})
@@ -213,6 +219,7 @@ func TestANodeThatComesRestartsTheGroupWhereThePolicySaysSoAndCostsNoRestart(t *
 }
 
 func TestASpareNodeEndsWellWithItsJobAndHasStartedNothing(t *testing.T) {
+	t.Parallel()
 	var path string
 	w := newCrew(t, "drift", 2, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 1; path = fifo(t, s) })
 	w.start(0)
@@ -282,6 +289,29 @@ var agentParts = map[string]func(){
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	},
+	// The worker has done its share of a world of one at once, and takes its time to end. In a world
+	// of two it waits for the other one.
+	"late": func() {
+		c := context.Background()
+		m, err := elastic.Join(c)
+		world := 0
+		if err == nil {
+			err = m.Each(c, func(c context.Context, e *elastic.Epoch) error {
+				if world = e.World; world == 1 {
+					return nil
+				}
+				return e.Store.Barrier(c, "all", world)
+			})
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println("has worked in a world of", world)
+		if world == 1 {
+			awaitGo()
+		}
 	},
 	"plain": plain,
 	"drift": func() {

@@ -8,9 +8,11 @@
 // A worker that fails is started again in its place while the restarts of the job last, and the
 // others hear of it; or all workers of all nodes are, as Spec.Policy says. A worker that called
 // elastic.Join hears of its new place and goes on. One that never asked is started again when the
-// nodes become others; that costs no restart. A round starts when every node of it has ended such
-// workers of older rounds, so that no two of them are ever in two worlds. Only Linux can tell who
-// has asked; elsewhere RestartGroup is for programs that do not call Join.
+// nodes become others; that costs no restart. So is one that has ended well when a new round starts
+// that counts on it, and one that ends well before it has read its latest place. A round starts
+// when every node of it has ended such workers of older rounds, so that no two of them are ever in
+// two worlds. Only Linux can tell who has asked; elsewhere RestartGroup is for programs that do not
+// call Join.
 //
 // When no restart is left the job ends: the others get SIGTERM, after Spec.Grace SIGKILL, and Run's
 // error names the worker that failed first after the last restart, its last words on stderr, and

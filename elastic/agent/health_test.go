@@ -15,6 +15,7 @@ import (
 )
 
 func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "stay", 2)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -52,6 +53,7 @@ func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
 }
 
 func TestANodeWhoseRendezvousIsGoneIsNotReadyUntilItIsBack(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) {
 		s.MinNodes, s.Silence, s.Probe = 1, time.Second, NewProbe()
 		s.MaxNodes = 2

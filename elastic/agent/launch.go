@@ -28,6 +28,7 @@ type worker struct {
 	told           *os.File  // by which it hears of its places
 	said           int       // bytes that were written there
 	place          string    // the latest of it
+	missed         bool      // there was no room for that, or nobody to read it
 	moved          time.Time // when it was told another than the one it was started with, and was not young
 	deaf           bool      // it has ended, and never asked for a place
 }
@@ -142,7 +143,16 @@ func (a *agent) sendPlace(i int) {
 		p.moved = time.Now()
 	}
 	p.place = string(b)
-	p.said += pipe.Offer(p.told, append(b, '\n'))
+	taken := pipe.Offer(p.told, append(b, '\n'))
+	p.said += taken
+	p.missed = taken == 0
+}
+
+// behind says that a worker that has ended had asked for its place, and did not read the latest.
+// Where that cannot be seen nobody was.
+func (w *worker) behind() bool {
+	unread := pipe.Unread(w.told)
+	return unread < w.said && (unread > 0 || w.missed)
 }
 
 // deaf says that a worker never asked for its place: it has not called Join. Where that cannot be

@@ -34,6 +34,7 @@ func replaced(t *testing.T, part, ready string, enough func(said string) bool) s
 }
 
 func TestAWorkerThatNeverAsksForItsPlaceIsNamedOnceWhenAnotherIsReplaced(t *testing.T) {
+	t.Parallel()
 	more := 3
 	said := replaced(t, "deaf", "[0] here ", func(said string) bool {
 		if strings.Contains(said, deafness) {
@@ -46,6 +47,7 @@ func TestAWorkerThatNeverAsksForItsPlaceIsNamedOnceWhenAnotherIsReplaced(t *test
 }
 
 func TestAWorkerThatAskedForItsPlaceIsNotWarnedOf(t *testing.T) {
+	t.Parallel()
 	said := replaced(t, "stay", "[0] place 0 of 2\n", func(said string) bool { // the worker has heard of three
 		return strings.Count(said, "[0] place 0 of 2\n") > 3
 	})
@@ -72,7 +74,49 @@ func TestAWorkerThatIsYoungWhenAnotherIsReplacedIsNotWarnedOf(t *testing.T) {
 	}
 }
 
+func TestAWorkerThatEndsWellBeforeItReadsItsPlaceStartsAgainAndNobodyWaitsForItInVain(t *testing.T) {
+	t.Parallel()
+	var path string
+	w := newCrew(t, "late", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.LastCall = 1, 2, -1; path = fifo(t, s) })
+	w.start(0)
+	w.out.Await(t, "has worked in a world of 1\n", 1)
+	w.start(1)
+	w.out.Await(t, "2 nodes, 2 workers; this is node 0\n", 1)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	w.runs.Wait()
+	require.Equal(t, map[int]error{0: nil, 1: nil}, w.ends, w.out)
+	require.Regexp(t, `(?m)^weft: worker0 \(rank 0, pid \d+\) exited with code 0, and had not heard of its place in round 1: starting it again$`, w.out.String())
+	require.Equal(t, 2, strings.Count(w.out.String(), "has worked in a world of 2\n"), w.out)
+}
+
+func TestAProgramThatEndsBeforeItsAgentCanTellItAPlaceIsNotStartedAgain(t *testing.T) {
+	a := newAgent(Spec{NprocPerNode: 1, Stdout: io.Discard, Stderr: io.Discard}.populate())
+	a.node.place, a.meeting = &rdzv.Placement{World: 1}, &meeting{}
+	for _, reads := range []int{0, 1} {
+		r, told, err := os.Pipe()
+		require.NoError(t, err)
+		a.procs[0] = unborn(0)
+		a.procs[0].told = told
+		for n := range 3 {
+			if n == reads {
+				require.NoError(t, r.Close())
+			}
+			a.epochs.now++
+			a.sendPlace(0)
+			if n < reads {
+				_, err = r.Read(make([]byte, a.procs[0].said))
+				require.NoError(t, err)
+			}
+		}
+		require.Equal(t, reads > 0, a.procs[0].behind())
+		require.NoError(t, told.Close())
+	}
+}
+
 func TestAJobThatFailsWarnsOfNobody(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "deaf", 2, func(s *Spec) { s.patience = time.Nanosecond })
 	w.start(0)
 	w.out.Await(t, "] here ", 2)

@@ -62,24 +62,39 @@ var situations = map[string]situation{
 func TestAWorkerThatCannotStartIsAFailureLikeAnyOther(t *testing.T) {
 	programs, tmp := t.TempDir(), t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	before := 0
+	var jobs []*hindered
 	for what, h := range hindrances {
 		for when, s := range situations {
 			for _, agents := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%s/%s/%d", what, when, agents), func(t *testing.T) {
-					hinder(t, programs, h, s, agents)
-					left, err := os.ReadDir(tmp)
-					require.NoError(t, err)
-					require.Empty(t, left)
-					open := descriptors(t)
-					if before == 0 {
-						before = open // the runtime keeps some of its own
-					}
-					require.LessOrEqual(t, open, before, "descriptors")
-				})
+				j := &hindered{name: fmt.Sprintf("%s/%s/%d", what, when, agents), folder: programs, h: h, s: s, out: &proctest.Output{}, under: store.NewMemory(), agents: agents,
+					starts: map[int]int{}, results: make([]*Result, agents+1), ends: make([]error, agents+1), left: make([]string, agents+1)}
+				for n := range agents + 1 { // before anything is started, which would hold a program open while it is written
+					j.write(t, n)
+				}
+				jobs = append(jobs, j)
 			}
 		}
 	}
+	before, turns := 0, make(chan struct{}, 8)
+	var runs sync.WaitGroup // they wait for most of their time
+	for i, j := range jobs {
+		hinder := func() {
+			turns <- struct{}{}
+			t.Run(j.name, j.hinder)
+			<-turns
+		}
+		if i > 0 {
+			runs.Go(hinder)
+			continue
+		}
+		hinder()
+		before = descriptors(t) // the runtime keeps some of its own
+	}
+	runs.Wait()
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.LessOrEqual(t, descriptors(t), before, "descriptors")
 }
 
 func descriptors(t *testing.T) int {
@@ -90,7 +105,7 @@ func descriptors(t *testing.T) int {
 
 // hindered is a job of some agents with two workers each, of which the last one's cannot start.
 type hindered struct {
-	*testing.T
+	name    string
 	folder  string // of the programs
 	h       hindrance
 	s       situation
@@ -102,17 +117,14 @@ type hindered struct {
 	runs    sync.WaitGroup
 	results []*Result
 	ends    []error
+	left    []string // goroutines
 }
 
 const hinderedRestarts = 2
 
-func hinder(t *testing.T, folder string, h hindrance, s situation, agents int) {
-	j := &hindered{T: t, folder: folder, h: h, s: s, out: &proctest.Output{}, under: store.NewMemory(), agents: agents, starts: map[int]int{},
-		results: make([]*Result, agents+1), ends: make([]error, agents+1)}
+func (j *hindered) hinder(t *testing.T) {
 	defer j.under.Close()
-	for n := range agents + 1 { // before anything is started, which would hold a program open while it is written
-		j.write(n)
-	}
+	h, s, agents := j.h, j.s, j.agents
 	for n := range agents {
 		j.start(n, !s.joins)
 	}
@@ -121,7 +133,7 @@ func hinder(t *testing.T, folder string, h hindrance, s situation, agents int) {
 		j.start(agents, true)
 	}
 	j.runs.Wait()
-	require.Empty(t, strays(1000), "goroutines that outlived Run")
+	require.Empty(t, strings.Join(j.left, ""), "goroutines that outlived Run")
 	var failures int
 	for n, err := range j.ends {
 		if n == agents && !s.joins {
@@ -156,16 +168,16 @@ func hinder(t *testing.T, folder string, h hindrance, s situation, agents int) {
 }
 
 func (j *hindered) program(n int) string {
-	return filepath.Join(j.folder, fmt.Sprintf("%s %d", strings.ReplaceAll(j.Name(), "/", " "), n))
+	return filepath.Join(j.folder, fmt.Sprintf("%s %d", strings.ReplaceAll(j.name, "/", " "), n))
 }
 
 // write writes the program of agent n.
-func (j *hindered) write(n int) {
+func (j *hindered) write(t *testing.T, n int) {
 	script := "#!/bin/sh\necho here $$\n"
 	if j.s.later && n == j.agents-1 {
-		script += fmt.Sprintf("if [ $RANK = %d ]; then\n%s\nexit 9\nfi\n", 2*j.agents-1, j.h.breaks)
+		script += fmt.Sprintf("if [ $RANK = %d ]; then\nuntil [ -e \"$0.read\" ]; do sleep .01; done\n%s\nexit 9\nfi\n", 2*j.agents-1, j.h.breaks) // not before the other one has begun
 	}
-	require.NoError(j, os.WriteFile(j.program(n), []byte(script+"exec sleep 600\n"), 0o700))
+	require.NoError(t, os.WriteFile(j.program(n), []byte(script+"touch \"$0.read\"\nexec sleep 600\n"), 0o700))
 }
 
 // start starts agent n; its workers are hindered where the situation says so.
@@ -197,5 +209,7 @@ func (j *hindered) start(n int, hindered bool) {
 			return nil
 		}
 	}
-	j.runs.Go(func() { j.results[n], j.ends[n] = Run(context.Background(), spec) })
+	j.runs.Go(func() {
+		j.left[n] = strayed(func() { j.results[n], j.ends[n] = Run(context.Background(), spec) })
+	})
 }

@@ -58,6 +58,7 @@ func TestWhatIsKeptIsShownOnlyWhereItIsToBe(t *testing.T) {
 }
 
 func TestLogsThatCannotBeAreRefusedTogether(t *testing.T) {
+	t.Parallel()
 	_, err := Run(t.Context(), Spec{Program: os.Args[0], NprocPerNode: 2, Logs: Logs{
 		Redirect: Selection{ByRank: map[int]Streams{2: 1}}, Tee: Selection{All: 4}, Show: []int{0, -1}}})
 	require.ErrorIs(t, err, ErrInvalidSpec)
@@ -68,6 +69,7 @@ func TestLogsThatCannotBeAreRefusedTogether(t *testing.T) {
 }
 
 func TestALogFolderThatCannotBeWrittenIsRefusedBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "wait", 1)
 	spec.Logs.Dir = filepath.Join(os.Args[0], "logs") // a file is no folder
 	result, err := run(t, t.Context(), spec)
@@ -77,6 +79,7 @@ func TestALogFolderThatCannotBeWrittenIsRefusedBeforeAnythingStarts(t *testing.T
 }
 
 func TestLogsAreTheirUsersAlone(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "explain", 2)
 	spec.Logs = Logs{Dir: filepath.Join(t.TempDir(), "logs"), Redirect: Selection{All: Stdout | Stderr}}
 	result, err := run(t, t.Context(), spec)
@@ -112,6 +115,7 @@ func logged(t *testing.T, folder string) map[string]string {
 }
 
 func TestOutputIsKeptByRoundAttemptAndRankAndTeesAreShown(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "speak", 3)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -132,6 +136,7 @@ func TestOutputIsKeptByRoundAttemptAndRankAndTeesAreShown(t *testing.T) {
 }
 
 func TestAWorkerThatIsStartedAgainHasFilesOfItsOwn(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "fail once", 2)
 	spec.MaxRestarts, spec.Logs = 1, Logs{Dir: t.TempDir(), Tee: Selection{All: Stdout}}
 	result, err := run(t, t.Context(), spec)
@@ -142,6 +147,7 @@ func TestAWorkerThatIsStartedAgainHasFilesOfItsOwn(t *testing.T) {
 }
 
 func TestOnlyTheRanksThatAreToBeShownAre(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "speak", 3)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -153,6 +159,7 @@ func TestOnlyTheRanksThatAreToBeShownAre(t *testing.T) {
 }
 
 func TestThePrefixOfTheLinesIsATemplate(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "speak", 1)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Role, spec.Prefix = out, "trainer", "${role_name}-${local_rank}/${rank}: "

@@ -2,16 +2,19 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
 )
 
@@ -30,6 +34,7 @@ import (
 func TestMain(m *testing.M) {
 	part := os.Getenv("WEFT_TEST_WORKER")
 	if part == "" {
+		proctest.Together(4)
 		os.Exit(m.Run())
 	}
 	play, ok := parts[part]
@@ -293,7 +298,7 @@ func heldFifo(t *testing.T, path string) (released func() error) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return func() error {
-		require.NoError(t, f.SetReadDeadline(time.Now().Add(5*time.Second)))
+		require.NoError(t, f.SetReadDeadline(time.Now().Add(time.Minute)))
 		got, err := io.ReadAll(f)
 		if err == nil && string(got) != "x" {
 			return fmt.Errorf("the holder wrote %q; expected one x", got)
@@ -302,15 +307,27 @@ func heldFifo(t *testing.T, path string) (released func() error) {
 	}
 }
 
-// strays are the goroutines of this package that are still there. One that has done its work may be
-// about to end.
-func strays(tries int) string {
+// strayed does something, and says which goroutines of this package it has left. One that has done
+// its work may be about to end.
+func strayed(do func()) string {
+	return strays(marked(do), 1000)
+}
+
+// marked does something, and returns the mark of the goroutines that come of it.
+func marked(do func()) string {
+	mark := strconv.FormatUint(rand.Uint64(), 36)
+	pprof.Do(context.Background(), pprof.Labels("of", mark), func(context.Context) { do() })
+	return mark
+}
+
+// strays are the goroutines of this package with a mark that are still there.
+func strays(mark string, tries int) string {
 	for {
-		stacks := make([]byte, 1<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
+		var all bytes.Buffer
+		_ = pprof.Lookup("goroutine").WriteTo(&all, 1)
 		var found []string
-		for g := range strings.SplitSeq(string(stacks), "\n\n") {
-			if strings.Contains(g, "process.(*Process)") || strings.Contains(g, "agent.(*agent)") {
+		for g := range strings.SplitSeq(all.String(), "\n\n") {
+			if strings.Contains(g, mark) && (strings.Contains(g, "process.(*Process)") || strings.Contains(g, "agent.(*agent)")) {
 				found = append(found, g)
 			}
 		}

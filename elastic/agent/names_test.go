@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
 )
 
@@ -28,10 +29,9 @@ func nameless(times int) func(context.Context, string) ([]string, error) {
 }
 
 func TestANodeHostsTheRendezvousOnceItsNameIsThere(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Parallel()
+	_, port, err := net.SplitHostPort(proctest.Address())
 	require.NoError(t, err)
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, l.Close())
 	spec := job(t, "stay", 1)
 	spec.MinNodes, spec.RunID, spec.Endpoint, spec.lookup = 2, "j", "localhost:"+port, nameless(2)
 	spec = spec.populate()

@@ -72,7 +72,6 @@ type node struct {
 	left    int             // how many run
 	ending  bool            // nothing is started any more
 	killed  bool            // what still runs then has got SIGKILL
-	told    bool            // that all have ended well
 	over    bool            // the rendezvous is finished, or was left
 	fails   int
 	due     time.Time // when the survivors of SIGTERM get SIGKILL; zero while nothing is due
@@ -91,11 +90,15 @@ func newNode(workers int, grace time.Duration) *node {
 // done says that nothing runs and nothing will.
 func (n *node) done() bool { return n.left == 0 && n.ending && n.over }
 
+// A round counts on every worker of its nodes: each has to have started in it, or to have heard of
+// it. So what does not run when a round is coming starts in it, whether it has failed or ended well,
+// and so does what ends meanwhile. Who ends well in a round has done its share of it, if it has
+// heard of it (exited).
+
 // coming takes it that a new round has formed, and why. A worker that called elastic.Join hears of
 // its new place and runs on. A worker that did not is deaf: the node ends it. Where the round
-// restarts all workers, the node ends every one. The ended ones start again once every node of the
-// round has ended its own (placed). So do those of a node where all had ended well, when the
-// rendezvous heard of that only after it had formed the round: the others count on them.
+// restarts all workers, the node ends every one. All that do not run then start once every node of
+// the round has ended its own (placed).
 func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(worker int) bool) decision {
 	if n.ending {
 		return decision{}
@@ -109,7 +112,7 @@ func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(wor
 	if n.place != nil && p.Restarts > n.place.Restarts && why == "" {
 		why = fmt.Sprintf("restart %d of %d", p.Restarts, p.MaxRestarts)
 	}
-	return n.retire(now, fmt.Sprintf("round %d", p.Round), why, func(i int) bool { return p.Restart || n.told || deaf(i) })
+	return n.retire(now, fmt.Sprintf("round %d", p.Round), why, func(i int) bool { return p.Restart || deaf(i) })
 }
 
 // outside takes it that this node has no place in the round that runs: it was lost, and the others
@@ -128,10 +131,10 @@ func (n *node) retire(now time.Time, round, why string, over func(worker int) bo
 	for i := range n.workers {
 		switch s := &n.workers[i]; {
 		case s.stale || s.phase == idle || s.phase == broken:
-		case !over(i):
-			kept++
 		case s.phase == well:
 			s.phase = idle
+		case !over(i):
+			kept++
 		default:
 			s.stale = true
 			d.orders = append(d.orders, order{i, terminate})
@@ -168,8 +171,7 @@ func (n *node) placed(p rdzv.Placement) decision {
 		return decision{}
 	}
 	n.place, n.next = &p, nil
-	told := n.told // too late: see coming
-	return decision{orders: n.start(func(s slot) bool { return s.phase != well || told })}
+	return decision{orders: n.start(func(slot) bool { return true })}
 }
 
 // restart takes the leave to start again the workers that had failed by then.
@@ -191,13 +193,13 @@ func (n *node) start(which func(slot) bool) []order {
 			out = append(out, order{i, launch})
 		}
 	}
-	n.told = false
 	return out
 }
 
 // exited takes a worker's end. Text says for people how it ended. A failure that is spared counts
-// as a good end.
-func (n *node) exited(i int, st process.Status, spared bool, text string) decision {
+// as a good end. A worker that has ended well and is behind has not heard of its latest place: it
+// starts again in that, which costs no restart.
+func (n *node) exited(i int, st process.Status, spared, behind bool, text string) decision {
 	s := &n.workers[i]
 	if s.phase != running {
 		return decision{}
@@ -214,28 +216,24 @@ func (n *node) exited(i int, st process.Status, spared bool, text string) decisi
 		return decision{}
 	case old:
 		return decision{clear: left == 0 && n.next != nil}
-	case st.OK():
-		s.phase = well
-		return n.finished("")
+	case !st.OK() && !spared:
+		n.fails++
+		s.phase, s.nth = broken, n.fails
+		return decision{fail: &failed{i, n.fails, text}}
 	case spared:
-		s.phase = well
-		return n.finished(fmt.Sprintf("%s; %s left", text, plural(n.left)))
+		text = fmt.Sprintf("%s; %s left", text, plural(n.left))
+	case n.next == nil && behind:
+		s.phase = running
+		n.left++
+		return decision{orders: []order{{i, launch}}, reason: fmt.Sprintf("%s, and had not heard of its place in round %d: starting it again", text, n.place.Round)}
+	default:
+		text = ""
 	}
-	n.fails++
-	s.phase, s.nth = broken, n.fails
-	return decision{fail: &failed{i, n.fails, text}}
-}
-
-// finished tells once that all have ended well.
-func (n *node) finished(reason string) decision {
-	for _, s := range n.workers {
-		if s.phase != well {
-			return decision{reason: reason}
-		}
+	if n.next != nil { // which starts it
+		return decision{reason: text}
 	}
-	first := !n.told
-	n.told = true
-	return decision{done: first, reason: reason}
+	s.phase = well
+	return decision{done: !slices.ContainsFunc(n.workers, func(s slot) bool { return s.phase != well }), reason: text}
 }
 
 // end takes the end of the job: what runs is stopped, and nothing more is started.

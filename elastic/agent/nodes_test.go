@@ -35,7 +35,7 @@ func newCrew(t *testing.T, part string, workers int, change func(*Spec)) *crew {
 	spec := job(t, part, workers)
 	spec.Endpoint = proctest.Address()
 	spec.RunID = "crew"
-	spec.LastCall, spec.Silence, spec.JoinTimeout = time.Second, 3*time.Second, 30*time.Second
+	spec.LastCall, spec.JoinTimeout = time.Second, 30*time.Second
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	change(&spec)
@@ -67,6 +67,7 @@ func (w *crew) pids() map[int]int {
 }
 
 func TestWorkersOfSeveralNodesGetRanksOfOneWorldAndOneStore(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "meet", 2, func(s *Spec) { s.MinNodes = 3 })
 	for n := range 3 {
 		w.start(n)
@@ -79,6 +80,7 @@ func TestWorkersOfSeveralNodesGetRanksOfOneWorldAndOneStore(t *testing.T) {
 }
 
 func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 2, func(s *Spec) { s.MinNodes, s.MaxRestarts = 2, 1 })
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
 	w.out.Await(t, "] here ", 4)
@@ -116,6 +118,7 @@ func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *t
 }
 
 func TestTheGroupPolicyStartsAllWorkersOfAllNodesAgain(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 2, func(s *Spec) { s.MinNodes, s.MaxRestarts, s.Policy = 2, 1, rdzv.RestartGroup })
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
 	w.out.Await(t, "] here ", 4)
@@ -136,6 +139,7 @@ func TestTheGroupPolicyStartsAllWorkersOfAllNodesAgain(t *testing.T) {
 }
 
 func TestANodeThatIsEndedLeavesWithTheCause(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 2 })
 	stop := w.serve()
 	defer stop()
@@ -154,6 +158,7 @@ func TestANodeThatIsEndedLeavesWithTheCause(t *testing.T) {
 }
 
 func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedAndToldWhich(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.Token = 1, 2, secrettest.Token("job") })
 	host := w.start(0)
 	w.out.Await(t, "] here ", 1)
@@ -172,7 +177,8 @@ func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedAndToldWhich(t *testing.T)
 }
 
 func TestANodeWhoseRendezvousIsGoneSaysSoAndCanBeStopped(t *testing.T) {
-	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes = 2 })
+	t.Parallel()
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.Silence = 2, 3*time.Second })
 	server, err := store.Serve(store.ServerConfig{Addr: w.spec.Endpoint})
 	require.NoError(t, err)
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
@@ -190,6 +196,7 @@ func TestANodeWhoseRendezvousIsGoneSaysSoAndCanBeStopped(t *testing.T) {
 }
 
 func TestARendezvousThatCannotBeOpenedIsAnErrorThatNamesIt(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var runs sync.WaitGroup
@@ -211,6 +218,7 @@ func TestARendezvousThatCannotBeOpenedIsAnErrorThatNamesIt(t *testing.T) {
 }
 
 func TestANodeThatIsStoppedLeavesAndTheOthersGoOnAndANewOneComesIn(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 3 })
 	host := w.start(0) // it has the store
 	w.out.Await(t, "] here ", 1)
@@ -231,6 +239,7 @@ func TestANodeThatIsStoppedLeavesAndTheOthersGoOnAndANewOneComesIn(t *testing.T)
 }
 
 func TestANodeDoesNotWaitForTheWorkersStoreOfARoundThatIsOver(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.LastCall = 1, 2, 10*time.Second })
 	stop := w.serve()
 	defer stop()

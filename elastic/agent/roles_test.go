@@ -107,6 +107,7 @@ func TestRanksOfAnyNodesAreConsecutivePerNodeAndCompleteInTheWorldAndInEachRole(
 }
 
 func TestNodesOfDifferentRolesRunWorkersOfOneWorld(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "role", 1, func(s *Spec) { s.MinNodes = 3 })
 	for n, node := range []rdzv.Node{{Role: "ps", Slots: 1}, {Role: "trainer", Slots: 1}, {Role: "trainer", Slots: 2}} {
 		w.spec.Role, w.spec.NprocPerNode, w.spec.WantRank = node.Role, node.Slots, n+1

@@ -343,6 +343,7 @@ func (a *agent) exited(e exit) {
 	w := Exit{Rank: p.rank, LocalRank: e.localRank, PID: p.PID(), Code: e.status.Code, Signal: e.status.Signal}
 	a.result.Workers[e.localRank] = w
 	p.deaf = a.deaf(e.localRank)
+	behind := p.behind()
 	_ = p.told.Close()
 	why := w.String()
 	if !e.status.OK() {
@@ -359,7 +360,7 @@ func (a *agent) exited(e exit) {
 	p.errors.Close()
 	running := a.node.workers[e.localRank].phase == running && !a.node.ending && !a.node.workers[e.localRank].stale
 	spared := !e.status.OK() && running && a.spec.GoesOn != nil && a.spec.GoesOn(w)
-	d := a.node.exited(e.localRank, e.status, spared, why)
+	d := a.node.exited(e.localRank, e.status, spared, behind, why)
 	if d.fail != nil {
 		a.failures[e.localRank].nth = d.fail.nth
 	}
@@ -397,7 +398,7 @@ func (a *agent) perform(d decision) {
 		a.meeting.rdzv.Fail(a.node.place.Round, p.rank, d.fail.nth, since, d.fail.why)
 	}
 	if d.done {
-		a.meeting.rdzv.Done()
+		a.meeting.rdzv.Done(a.node.place.Round)
 	}
 	if d.clear {
 		a.meeting.clear(a.node.next.Round)

@@ -26,12 +26,14 @@ import (
 // run runs a job to its end and checks that nothing of it is left.
 func run(t *testing.T, c context.Context, spec Spec) (*Result, error) {
 	t.Helper()
-	result, err := Run(c, spec)
-	require.Empty(t, strays(1000), "goroutines that outlived Run")
+	var result *Result
+	var err error
+	require.Empty(t, strayed(func() { result, err = Run(c, spec) }), "goroutines that outlived Run")
 	return result, err
 }
 
 func TestEveryWorkerGetsItsPlaceInTheJob(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "environment", 3)
 	spec.Stdout, spec.Stderr = &proctest.Output{}, os.Stderr
 	spec.Role, spec.RunID = "trainer", "run-7"
@@ -74,6 +76,7 @@ func TestEveryWorkerGetsItsPlaceInTheJob(t *testing.T) {
 }
 
 func TestAJobGoesOnAfterAFailureThatItsSpecSpares(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "fail", 3)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -99,6 +102,7 @@ func TestAJobGoesOnAfterAFailureThatItsSpecSpares(t *testing.T) {
 var errTestStop = errors.New("the test stops the job")
 
 func TestTheFirstFailureEndsTheJobAndIsReportedWithItsLastWords(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "fail", 3)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -127,6 +131,7 @@ func TestTheFirstFailureEndsTheJobAndIsReportedWithItsLastWords(t *testing.T) {
 }
 
 func TestAKilledWorkerIsNamedWithItsSignal(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "killed", 2)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -146,6 +151,7 @@ func TestAKilledWorkerIsNamedWithItsSignal(t *testing.T) {
 }
 
 func TestAProgramWhoseInterpreterIsNotThereIsSaidOnceWithThat(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "wait", 1)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -158,6 +164,7 @@ func TestAProgramWhoseInterpreterIsNotThereIsSaidOnceWithThat(t *testing.T) {
 }
 
 func TestCancellingEndsEveryWorker(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "wait", 3)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -176,6 +183,7 @@ func TestCancellingEndsEveryWorker(t *testing.T) {
 }
 
 func TestACancelledContextStartsNothing(t *testing.T) {
+	t.Parallel()
 	c, cancel := context.WithCancel(t.Context())
 	cancel()
 	result, err := run(t, c, job(t, "wait", 1))
@@ -184,6 +192,7 @@ func TestACancelledContextStartsNothing(t *testing.T) {
 }
 
 func TestAWorkerThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "ignore", 2)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
@@ -202,6 +211,7 @@ func TestAWorkerThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 }
 
 func TestWhatAWorkerLeavesRunningIsKilled(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "leave", 1)
 	released := heldFifo(t, fifo(t, &spec))
 	_, err := run(t, t.Context(), spec)
@@ -210,6 +220,7 @@ func TestWhatAWorkerLeavesRunningIsKilled(t *testing.T) {
 }
 
 func TestAProcessThatLeftItsGroupDelaysTheEndByABoundedTime(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "desert", 1)
 	out := &proctest.Output{}
 	spec.Stdout = out
@@ -224,6 +235,7 @@ func TestAProcessThatLeftItsGroupDelaysTheEndByABoundedTime(t *testing.T) {
 }
 
 func TestTheWorkersDieWithAKilledAgent(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "agent", 1)
 	released := heldFifo(t, fifo(t, &spec))
 	agent := exec.Command(spec.Program)
@@ -238,6 +250,7 @@ func TestTheWorkersDieWithAKilledAgent(t *testing.T) {
 }
 
 func TestTheJobsStoreIsThereForTheWorkersAndGoneAfterwards(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "dial", 2)
 	spec.Stderr = os.Stderr
 	result, err := run(t, t.Context(), spec)
@@ -252,6 +265,7 @@ func TestTheJobsStoreIsThereForTheWorkersAndGoneAfterwards(t *testing.T) {
 }
 
 func TestOutputThatNobodyReadsStallsNobodyAndIsSaidAtTheEnd(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "environment", 1)
 	spec.Stdout = brokenWriter{syscall.EPIPE}
 	_, err := run(t, t.Context(), spec)
@@ -260,6 +274,7 @@ func TestOutputThatNobodyReadsStallsNobodyAndIsSaidAtTheEnd(t *testing.T) {
 }
 
 func TestOutputThatCannotBeWrittenStallsNobodyAndIsAnErrorAtTheEnd(t *testing.T) {
+	t.Parallel()
 	for _, lose := range []func(*Spec){
 		func(s *Spec) { s.Stdout = brokenWriter{syscall.ENOSPC} },
 		func(s *Spec) { s.Stderr = brokenWriter{syscall.ENOSPC} },
@@ -283,15 +298,17 @@ func TestTheStrayCheckSeesAStray(t *testing.T) {
 	a := agent{losses: &losses{}}
 	a.losses.mu.Lock()
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = a.unwritten()
-	}()
-	for strays(1) == "" {
+	mark := marked(func() {
+		go func() {
+			defer close(done)
+			_ = a.unwritten()
+		}()
+	})
+	for !strings.Contains(strays(mark, 1), "agent.(*agent)") {
 	}
 	a.losses.mu.Unlock()
 	<-done
-	require.Empty(t, strays(1000))
+	require.Empty(t, strays(mark, 1000))
 
 	cmd := exec.Command("/bin/cat")
 	stdin, err := cmd.StdinPipe()
@@ -299,12 +316,13 @@ func TestTheStrayCheckSeesAStray(t *testing.T) {
 	nothing := func() *output.Lines {
 		return &output.Lines{Sink: output.Hidden(), Prefix: output.NewLabel("")}
 	}
-	p, err := process.Start(cmd, false, nothing(), nothing())
+	var p *process.Process
+	mark = marked(func() { p, err = process.Start(cmd, false, nothing(), nothing()) })
 	require.NoError(t, err)
-	for !strings.Contains(strays(1), "process.(*Process)") {
+	for !strings.Contains(strays(mark, 1), "process.(*Process)") {
 	}
 	require.NoError(t, stdin.Close())
 	p.Wait()
 	p.Heard()
-	require.Empty(t, strays(1000))
+	require.Empty(t, strays(mark, 1000))
 }

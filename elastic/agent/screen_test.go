@@ -48,12 +48,20 @@ func full(t *testing.T, pipe io.Writer) {
 }
 
 func TestAnAgentWhoseOutputNobodyReadsAnswersAndEndsWhenAsked(t *testing.T) {
+	t.Parallel()
 	spec, unread := shout(t, "trap '' TERM; yes yes-yes")
 	abort := make(chan struct{})
 	spec.Abort, spec.Grace = abort, time.Hour
 	c, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
-	go func() { _, err := Run(c, spec); ended <- err }()
+	left := make(chan string)
+	go func() {
+		left <- strayed(func() {
+			_, err := Run(c, spec)
+			ended <- err
+			unread.Close()
+		})
+	}()
 	full(t, spec.Stdout)
 	s, err := spec.Probe.Ask(t.Context())
 	require.NoError(t, err)
@@ -61,11 +69,11 @@ func TestAnAgentWhoseOutputNobodyReadsAnswersAndEndsWhenAsked(t *testing.T) {
 	cancel(errTestStop)
 	close(abort)
 	require.ErrorIs(t, <-ended, errTestStop)
-	unread.Close()
-	require.Empty(t, strays(1000))
+	require.Empty(t, <-left)
 }
 
 func TestAnAgentWaitsForASlowReaderOfWhatItsWorkersHaveSaid(t *testing.T) {
+	t.Parallel()
 	spec, slow := shout(t, "seq 100000")
 	ended := make(chan error, 1)
 	go func() { _, err := Run(t.Context(), spec); ended <- err; spec.Stdout.(*os.File).Close() }()

@@ -15,6 +15,7 @@ import (
 )
 
 func TestASpecWithManyFaultsListsThemAll(t *testing.T) {
+	t.Parallel()
 	_, err := Run(t.Context(), Spec{
 		MinNodes: 2, WantRank: 6, MasterAddr: "host:1", MasterPort: 70000, Grace: -time.Second,
 		Token: "a\x00b", Env: []string{"loose"},
@@ -51,6 +52,7 @@ func TestAProgramThatCannotRunSaysWhatToDo(t *testing.T) {
 }
 
 func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
+	t.Parallel()
 	make := func(s Spec) Spec {
 		s, err := s.MakeSecrets()
 		require.NoError(t, err)
@@ -77,6 +79,7 @@ func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
 }
 
 func TestATokenInAFileThatAVariableNamesIsTheJobsAndWorkersGetItAlone(t *testing.T) {
+	t.Parallel()
 	token := secrettest.Token("job")
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
@@ -99,6 +102,7 @@ func TestATokenInAFileThatAVariableNamesIsTheJobsAndWorkersGetItAlone(t *testing
 }
 
 func TestASecretThatSomebodyChoseBecomesAToken(t *testing.T) {
+	t.Parallel()
 	const own = "violin teapot umbrella correct horse battery"
 	s, err := Spec{Token: own, RunID: "seven"}.MakeSecrets()
 	require.NoError(t, err)

@@ -66,18 +66,20 @@ var signals = []struct {
 }{{"once", 50 * time.Millisecond, false, false}, {"once, with a store that hangs", 50 * time.Millisecond, true, false}, {"twice", time.Hour, false, true}}
 
 func TestASignalEndsAnAgentInEveryStage(t *testing.T) {
-	var runs sync.WaitGroup // they wait for most of their time
-	for at := range stages {
-		way, known := ways[at]
-		require.True(t, known, "stage %d has no test", at)
-		for _, s := range signals {
-			runs.Go(func() {
-				t.Run(way.name+"/"+s.name, func(t *testing.T) { signalled(t, at, way, s.grace, s.hangs, s.now) })
-			})
+	t.Parallel()
+	require.Empty(t, strayed(func() {
+		var runs sync.WaitGroup // they wait for most of their time
+		for at := range stages {
+			way, known := ways[at]
+			require.True(t, known, "stage %d has no test", at)
+			for _, s := range signals {
+				runs.Go(func() {
+					t.Run(way.name+"/"+s.name, func(t *testing.T) { signalled(t, at, way, s.grace, s.hangs, s.now) })
+				})
+			}
 		}
-	}
-	runs.Wait()
-	require.Empty(t, strays(1000))
+		runs.Wait()
+	}))
 }
 
 // signalled asks an agent to end as soon as it is in a stage.

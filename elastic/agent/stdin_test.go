@@ -10,6 +10,7 @@ import (
 )
 
 func TestLocalRankZeroReadsWhatIsTypedAndAllOthersReadNothing(t *testing.T) {
+	t.Parallel()
 	for _, open := range []bool{false, true} {
 		spec := job(t, "read", 3)
 		out := &proctest.Output{}
@@ -37,6 +38,7 @@ func TestLocalRankZeroReadsWhatIsTypedAndAllOthersReadNothing(t *testing.T) {
 }
 
 func TestAWorkerThatIsStartedAgainReadsOn(t *testing.T) {
+	t.Parallel()
 	spec := job(t, "read a line", 1)
 	spec.MaxRestarts = 1
 	out := &proctest.Output{}

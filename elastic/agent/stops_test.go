@@ -37,6 +37,7 @@ func gone(t *testing.T, pids map[int]int) {
 }
 
 func TestARestartOfTheGroupKillsOnEveryNodeWhatIgnoresSIGTERMAndWhatItHasStarted(t *testing.T) {
+	t.Parallel()
 	w, released, end := stubborn(t, func(s *Spec) { s.MaxRestarts, s.Policy = 1, rdzv.RestartGroup })
 	before := w.pids()
 	require.NoError(t, syscall.Kill(before[0], syscall.SIGKILL))
@@ -49,6 +50,7 @@ func TestARestartOfTheGroupKillsOnEveryNodeWhatIgnoresSIGTERMAndWhatItHasStarted
 }
 
 func TestTheEndOfAJobKillsOnEveryNodeWhatIgnoresSIGTERMAndWhatItHasStarted(t *testing.T) {
+	t.Parallel()
 	w, released, end := stubborn(t, func(*Spec) {})
 	require.NoError(t, syscall.Kill(w.pids()[0], syscall.SIGKILL))
 	w.runs.Wait()
@@ -60,6 +62,7 @@ func TestTheEndOfAJobKillsOnEveryNodeWhatIgnoresSIGTERMAndWhatItHasStarted(t *te
 }
 
 func TestWhatAFailedWorkerHasStartedIsKilledBeforeTheWorkerIsReplaced(t *testing.T) {
+	t.Parallel()
 	w, released, end := stubborn(t, func(s *Spec) { s.MaxRestarts = 1 })
 	before := w.pids()
 	require.NoError(t, syscall.Kill(before[1], syscall.SIGKILL))
@@ -71,6 +74,7 @@ func TestWhatAFailedWorkerHasStartedIsKilledBeforeTheWorkerIsReplaced(t *testing
 }
 
 func TestTheLinesOfAWorkerHaveTheRankThatItHas(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 3; s.LastCall = 5 * time.Second })
 	server, err := store.Serve(store.ServerConfig{Addr: w.spec.Endpoint})
 	require.NoError(t, err)

@@ -126,6 +126,7 @@ func TestANodeThatWaitsSaysNothingWhileTheRendezvousIsOutOfReach(t *testing.T) {
 }
 
 func TestAnEndpointThatSaysNothingIsSaidToBeNoStore(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -152,7 +153,8 @@ func TestANodeSaysAtOnceThatItsEndpointIsTakenByWhatIsNoStore(t *testing.T) {
 }
 
 func TestANodeHostsTheRendezvousOnceItsPortIsFree(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Parallel()
+	l, err := net.Listen("tcp", proctest.Address())
 	require.NoError(t, err)
 	var say sync.Once
 	spec := job(t, "stay", 1)
@@ -165,6 +167,7 @@ func TestANodeHostsTheRendezvousOnceItsPortIsFree(t *testing.T) {
 }
 
 func TestANodeThatFindsTheEndOfAnEarlierRunSaysSo(t *testing.T) {
+	t.Parallel()
 	under := store.NewMemory()
 	spec := job(t, "stay", 1)
 	spec.RunID, spec.Endpoint, spec.Stays = "j", "h:1", 5*time.Minute
@@ -190,6 +193,7 @@ func TestANodeThatFindsTheEndOfAnEarlierRunSaysSo(t *testing.T) {
 }
 
 func TestOfTwoNodesWithOneNodeRankTheSecondIsRefusedWithTheFirstOnesName(t *testing.T) {
+	t.Parallel()
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.WantRank = 1, 2, 1 })
 	first := w.start(0)
 	w.out.Await(t, "] here ", 1)
@@ -199,11 +203,11 @@ func TestOfTwoNodesWithOneNodeRankTheSecondIsRefusedWithTheFirstOnesName(t *test
 	w.runs.Wait()
 	require.ErrorIs(t, w.ends[1], rdzv.ErrTaken)
 	require.ErrorContains(t, w.ends[1], "refuses this node, as another has the same node rank (--node-rank): node rank 0 is taken by 127.")
-	require.ErrorContains(t, w.ends[1], "if that is gone for good, it is free in 3s at most")
+	require.ErrorContains(t, w.ends[1], "if that is gone for good, it is free in 15s at most")
 }
 
 func TestANodeThatWaitedInVainSaysWhereHowManyCameAndWhatToDo(t *testing.T) {
-	t.Parallel() // it waits for most of its time
+	t.Parallel()
 	w := newCrew(t, "wait", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.JoinTimeout = 2, 3, 2*time.Second })
 	w.start(0)
 	w.runs.Wait()

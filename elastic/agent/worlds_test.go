@@ -87,6 +87,7 @@ func plain() {
 }
 
 func TestNoTwoWorkersOfAProgramWithoutJoinAreEverInTwoWorldsWhereNodesComeAndGo(t *testing.T) {
+	t.Parallel()
 	var path string
 	record := filepath.Join(t.TempDir(), "record")
 	require.NoError(t, os.WriteFile(record, nil, 0o600))

@@ -12,7 +12,7 @@ const (
 	KeepAlive                  // ID is there
 	Leave                      // ID goes, and says Why; nobody else has to
 	Fail                       // a worker of ID has failed, Why; may it be restarted?
-	Done                       // the workers of ID have ended well
+	Done                       // the workers of ID have ended well, in Round
 	Close                      // ID ends the rendezvous for all
 )
 
@@ -25,7 +25,7 @@ type Event struct {
 	ID     string // all others but Tick
 	Why    string // Leave, Fail, Close
 	Rank   int    // Fail: the worker's rank in the world
-	Round  int    // Fail: in which it was started
+	Round  int    // Fail, Done: the latest that had started on the node
 	Since  int    // Fail: if the worker may have given up because another failed, 1 + the restarts of the job when it was started; else 0
 	Nth    int    // Fail: how many of its workers have failed with this one, so that it counts once however often it is told
 }

@@ -163,7 +163,7 @@ func TestAStoreThatStaysAwayIsAnErrorAfterAMinute(t *testing.T) {
 		_, open := <-a.r.News
 		require.False(t, open)
 		require.InDelta(t, time.Minute, time.Since(start), float64(10*time.Second))
-		a.r.Done() // does not wait for anything
+		a.r.Done(0) // does not wait for anything
 		require.ErrorIs(t, a.r.Leave(context.Background(), ""), ErrNoStore)
 	})
 }

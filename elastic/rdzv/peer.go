@@ -394,7 +394,7 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 		act.Why = cmp.Or(act.Why, p.why())
 		p.round, p.place, p.standing, p.past = a.Placement.Round, a.Placement, &act.Kind, Past{}
 		p.highest = max(p.highest, a.Placement.Epoch)
-		if p.intent.Kind == Join || p.intent.Kind == Fail { // what has failed the node starts when it hears of the place
+		if p.intent.Kind != Leave && p.intent.Kind != Close { // what has ended the node starts when it hears of the place
 			p.intent = p.join()
 		}
 	case a.Kind == Refuse && errors.Is(act.Err, ErrLost) && p.intent.Kind != Leave:
@@ -519,7 +519,7 @@ func (p *peer) forgive(now time.Time) {
 
 // want tells the leader what the node wants now, and every later leader.
 func (p *peer) want(e Event) []op {
-	if p.over || e.Kind == Fail && e.Round < p.round { // the place that it is about to get starts the worker
+	if p.over || (e.Kind == Fail || e.Kind == Done) && e.Round < p.round { // the place that it is about to get starts the worker
 		return nil
 	}
 	p.intent, p.known = e, p.lease.Term

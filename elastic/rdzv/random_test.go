@@ -216,7 +216,7 @@ func (w *world) step() {
 		w.event(Event{Kind: Fail, ID: a.ID, Why: "exit code 1", Nth: a.fails, Round: max(w.s.round-w.r.IntN(2), 0)})
 	case k == 7 && w.r.IntN(4) == 0:
 		a.heard = w.now
-		w.event(Event{Kind: Done, ID: a.ID})
+		w.event(Event{Kind: Done, ID: a.ID, Round: max(w.s.round-w.r.IntN(2), 0)})
 	case k == 8:
 		a.heard = w.now
 		w.event(Event{Kind: Join, Node: a.Node, Config: w.cfg})

@@ -75,9 +75,9 @@ func (r *Rendezvous) Fail(round, rank, nth, since int, why string) {
 	r.want(Event{Kind: Fail, Round: round, Rank: rank, Nth: nth, Since: since, Why: why})
 }
 
-// Done tells that all workers of this node have ended well. The rendezvous is Finished when this is
-// so on every node.
-func (r *Rendezvous) Done() { r.want(Event{Kind: Done}) }
+// Done tells that all workers of this node have ended well in a round. The rendezvous is Finished
+// when this is so on every node of the latest one.
+func (r *Rendezvous) Done(round int) { r.want(Event{Kind: Done, Round: round}) }
 
 // Close ends the rendezvous for all nodes.
 func (r *Rendezvous) Close(why string) { r.want(Event{Kind: Close, Why: why}) }

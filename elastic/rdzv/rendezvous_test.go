@@ -240,9 +240,9 @@ func TestTheRendezvousEndsWhenEveryNodeIsDone(t *testing.T) {
 		for _, l := range lives {
 			l.take(t, isPlaced)
 		}
-		lives[0].r.Done()
+		lives[0].r.Done(0)
 		time.Sleep(time.Minute) // its silence would be no news, but it is not silent
-		lives[1].r.Done()
+		lives[1].r.Done(0)
 		for _, l := range lives {
 			l.take(t, func(a Action) bool { return a.Kind == Finished })
 			require.NoError(t, l.last.Err)

@@ -66,7 +66,7 @@ func play(t *testing.T, file string) string {
 				require.Less(t, ticks, 100, "ticks that decide nothing")
 			}
 			e := happening(t, cfg, fields[1:])
-			if e.Kind == Fail && fields[len(fields)-1] != "late" {
+			if (e.Kind == Fail || e.Kind == Done) && fields[len(fields)-1] != "late" {
 				e.Round = s.round
 			}
 			decide(&log, s, e, at)
@@ -106,7 +106,7 @@ func settings(t *testing.T, fields []string) Config {
 }
 
 // happening reads "join a", "join a slots=2 role=ps want=1", "alive a", "leave a", "fail a 2",
-// "fail a 2 late" (of the first round), "done a", "close a", "tick".
+// "fail a 2 late" (of the first round), "done a", "done a late", "close a", "tick".
 func happening(t *testing.T, cfg Config, fields []string) Event {
 	e := Event{}
 	if len(fields) > 1 {

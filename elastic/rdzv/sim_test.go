@@ -337,7 +337,7 @@ func (s *sim) done(d time.Duration) {
 	for _, seat := range s.seats {
 		if !seat.dead {
 			s.plan(s.within(d), func() {
-				seat.todo = append(seat.todo, seat.want(Event{Kind: Done})...)
+				seat.todo = append(seat.todo, seat.want(Event{Kind: Done, Round: seat.round})...)
 				s.turn(seat)
 			})
 		}

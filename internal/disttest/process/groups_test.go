@@ -185,6 +185,7 @@ func others(ranks []int, but int) []int {
 // TestKilledMembersAreNamedLeftOutAndReplaced kills one of four again and again: twice, and a
 // hundred times in the soak.
 func TestKilledMembersAreNamedLeftOutAndReplaced(t *testing.T) {
+	t.Parallel()
 	p := partnered(t, 4)
 	ranks := []int{0, 1, 2, 3}
 	for i := range min(random.Cases(2), 100) {
@@ -202,6 +203,7 @@ func TestKilledMembersAreNamedLeftOutAndReplaced(t *testing.T) {
 }
 
 func TestAMemberThatIsStoppedIsLostWithinTheLease(t *testing.T) {
+	t.Parallel()
 	p := partnered(t, 3)
 	p.lose(1, syscall.SIGSTOP)
 	p.change("without", names(1), 0, 2)
@@ -211,9 +213,14 @@ func TestAMemberThatIsStoppedIsLostWithinTheLease(t *testing.T) {
 }
 
 func TestAMemberThatIsTerminatedWithinAnOperationIsNamedAndLeftOut(t *testing.T) {
+	t.Parallel()
 	for _, do := range []string{"sum", "narrow", "gather", "trade"} {
-		t.Run(do+" by default", func(t *testing.T) { terminated(t, do, false).end() })
-		t.Run(do+" where it closes its group", func(t *testing.T) { terminated(t, do, true).end() })
+		for how, heeds := range map[string]bool{" by default": false, " where it closes its group": true} {
+			t.Run(do+how, func(t *testing.T) {
+				t.Parallel()
+				terminated(t, do, heeds).end()
+			})
+		}
 	}
 }
 
@@ -236,6 +243,7 @@ func terminated(t *testing.T, do string, heeds bool) *partners {
 }
 
 func TestTwoMembersThatAreKilledAtOnceAreBothLeftOut(t *testing.T) {
+	t.Parallel()
 	p := partnered(t, 4)
 	for _, r := range []int{1, 2} {
 		p.procs[r].Kill()
@@ -263,6 +271,7 @@ const (
 // TestGroupSoak kills, leaves out and takes in members other than the first, which must have at the
 // end what it had when it was warm. WEFT_SOAK is for how long; by default it is one round.
 func TestGroupSoak(t *testing.T) {
+	t.Parallel()
 	length := time.Duration(0)
 	if v := os.Getenv("WEFT_SOAK"); v != "" {
 		var err error

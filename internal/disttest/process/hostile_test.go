@@ -62,8 +62,10 @@ func (b *besieged) during(t testing.TB, kind string, share float64, d time.Durat
 }
 
 func TestAHostileClientHarmsNobodyElse(t *testing.T) {
+	t.Parallel()
 	for _, kind := range hostile.Kinds() {
 		t.Run("attack="+kind, func(t *testing.T) {
+			t.Parallel()
 			b := besiege(t)
 			mix := workload.Mix{W: b.Worker, Rand: mathrand.New(mathrand.NewPCG(1, 0)), MaxElems: 1 << 14}
 			for range 20 { // so that pools are filled

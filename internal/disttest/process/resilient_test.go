@@ -216,6 +216,7 @@ func (s *school) end() string {
 // every fourth time the one that leads a rendezvous; another one comes each time. It is 4 kills,
 // and with WEFT_SOAK 200 in 2,000 steps.
 func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
+	t.Parallel()
 	kills, pace := 4, 20*time.Millisecond
 	if os.Getenv("WEFT_SOAK") != "" {
 		kills, pace = 200, 80*time.Millisecond // so that newcomers are there in time
@@ -236,15 +237,17 @@ func TestATeamTrainsOnWhileItsProcessesAreKilled(t *testing.T) {
 // took, and their processors, before, while the newcomer got the state, and with it: 3 MB, and with
 // WEFT_SOAK 100 MB.
 func TestANewcomerWithALargeStateComesWhileTheOthersTrain(t *testing.T) {
+	t.Parallel()
 	for name, away := range map[string]time.Duration{"rows of their own": 0, "rows computed elsewhere": time.Second} {
 		t.Run(name, func(t *testing.T) {
-			hidden, pace, steps := 1000, 20*time.Millisecond, uint64(20)
+			t.Parallel()
+			hidden, batch, pace, steps := 1000, 6, 20*time.Millisecond, uint64(20) // the race detector makes products slow
 			if os.Getenv("WEFT_SOAK") != "" {
-				hidden, pace = 32500, time.Second // 8.4 million parameters, and twice as many numbers of AdamW
+				hidden, batch, pace = 32500, 48, time.Second // 8.4 million parameters, and twice as many numbers of AdamW
 			} else {
 				away /= 50
 			}
-			t.Log(comes(t, lesson{Pace: pace, Away: away, Inputs: 252, Hidden: hidden}, steps))
+			t.Log(comes(t, lesson{Pace: pace, Away: away, Inputs: 252, Hidden: hidden, Batch: batch}, steps))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type lesson struct {
 	Away   time.Duration // its rows are computed elsewhere, which takes so long; here few are
 	Inputs int
 	Hidden int
+	Batch  int // rows of a step; 0 means 48
 }
 
 // report is what a student has made.
@@ -99,7 +101,7 @@ func (x *learner) rows() parallel.Rows {
 	if x.Away > 0 {
 		return parallel.Rows{Seed: 2, N: taught, Batch: 3}
 	}
-	return parallel.Rows{Seed: 2, N: taught, Batch: 48}
+	return parallel.Rows{Seed: 2, N: taught, Batch: cmp.Or(x.Batch, 48)}
 }
 
 func (x *learner) loss(_ context.Context, rows []int) (*autodiff.Tensor, error) {

@@ -107,6 +107,7 @@ func (p *trainee) cut(c context.Context, most int) (parted, error) {
 }
 
 func TestAWorkerThatIsTerminatedWithinAnExchangeIsNamedAndTheOthersLoseNothing(t *testing.T) {
+	t.Parallel()
 	p := terminated(t, "apart", false)
 	all := make([]made, len(p.procs))
 	p.all(func(c context.Context, r int) error { return p.procs[r].Ask(c, "regroup", nil, &all[r]) })
@@ -117,16 +118,19 @@ func TestAWorkerThatIsTerminatedWithinAnExchangeIsNamedAndTheOthersLoseNothing(t
 }
 
 func TestAWorkerThatIsTerminatedWithinAStepOfShardsIsNamed(t *testing.T) {
+	t.Parallel()
 	terminated(t, "cut", false).end()
 }
 
 func TestAWorkerThatClosesItsGroupWithinATrainingStepIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, do := range []string{"apart", "cut"} {
 		t.Run(do, func(t *testing.T) { terminated(t, do, true).end() })
 	}
 }
 
 func TestAWorkerThatIsKilledWithinATrainingStepIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, do := range []string{"apart", "cut"} {
 		t.Run(do, func(t *testing.T) {
 			p := partnered(t, 3)

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -55,6 +57,17 @@ func Main(m *testing.M, commands map[string]Command) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// Together has so many tests that call t.Parallel run at a time, if the command line does not say
+// how many: those that wait for other processes need no processor each. It is for a TestMain.
+func Together(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(n)) // it is there in every test
+	}
 }
 
 func serve(commands map[string]Command) error {
