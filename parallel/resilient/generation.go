@@ -60,41 +60,25 @@ func (t *Team) awaitPlace(c context.Context) error {
 	}
 }
 
-// without is the next generation. It is of no use when the members are about to become others, and
-// waits for nobody who says meanwhile that it leaves.
+// without is the next generation. It is of no use when the members are about to become others.
 func (t *Team) without(c context.Context, left []string) (*collective.Group, error) {
-	members := workers(t.g)
-	for {
-		voting, cancel := context.WithCancel(c)
-		news := make(chan bool, 1)
-		go func() {
-			defer cancel()
-			news <- t.unsettled(voting, members, left)
-		}()
-		next, err := t.g.Without(voting, left...)
-		cancel()
-		switch more := <-news; {
-		case err == nil:
-			return next, nil
-		case t.isOver():
-			return nil, elastic.ErrOver
-		case !more:
-			return nil, err
+	voting, cancel := context.WithCancel(c)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		defer cancel()
+		select {
+		case <-t.over: // nil where nobody says so
+		case <-voting.Done():
 		}
-		left = t.mail.gone(members)
+	}()
+	next, err := t.g.Without(voting, left...)
+	cancel()
+	<-watched
+	if err != nil && t.isOver() {
+		return nil, elastic.ErrOver
 	}
-}
-
-// unsettled waits until members leave beside those who are known to, or the members are about to
-// become others. It says whether that has happened.
-func (t *Team) unsettled(c context.Context, members, left []string) bool {
-	for c.Err() == nil {
-		if t.isOver() || len(t.mail.gone(members)) > len(left) {
-			return true
-		}
-		t.mail.idle(c, pause)
-	}
-	return false
+	return next, err
 }
 
 // adopt makes the next generation the team's.
