@@ -7,13 +7,14 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/rpc"
 )
 
 // repair goes on with the members that are left, where some are not.
 func (t *Team) repair(c context.Context) error {
 	for {
 		before := workers(t.g)
-		left := t.mail.gone(before)
+		left := t.gone(c)
 		if t.g.Err() == nil && len(left) == 0 {
 			return nil
 		}
@@ -35,6 +36,21 @@ func (t *Team) repair(c context.Context) error {
 			return t.awaitPlace(c)
 		}
 	}
+}
+
+// gone are the members that have said that they leave. Where a worker has left the job what it said
+// may be lost with its links. In an epoch all may be about to leave, and the nodes say so.
+func (t *Team) gone(c context.Context) []string {
+	members := workers(t.g)
+	left := t.mail.gone(members)
+	for _, name := range members {
+		if t.over == nil && !slices.Contains(left, name) {
+			if _, err := t.g.Worker().Find(c, name); errors.Is(err, rpc.ErrPeerLeft) {
+				left = append(left, name)
+			}
+		}
+	}
+	return left
 }
 
 // unconfirmed says whether the store has not said who goes on, and waits a little then: it is asked
