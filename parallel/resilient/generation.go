@@ -41,13 +41,13 @@ func (t *Team) repair(c context.Context) error {
 // gone are the members that have said that they leave. Where a worker has left the job what it said
 // may be lost with its links. In an epoch all may be about to leave, and the nodes say so.
 func (t *Team) gone(c context.Context) []string {
-	members := workers(t.g)
-	left := t.mail.gone(members)
-	for _, name := range members {
-		if t.over == nil && !slices.Contains(left, name) {
-			if _, err := t.g.Worker().Find(c, name); errors.Is(err, rpc.ErrPeerLeft) {
-				left = append(left, name)
-			}
+	left := t.mail.gone(workers(t.g))
+	for _, m := range t.g.Members() {
+		if t.over != nil || slices.Contains(left, m.Worker) {
+			continue
+		}
+		if now, err := t.g.Worker().Find(c, m.Worker); errors.Is(err, rpc.ErrPeerLeft) || err == nil && now.Incarnation != m.Incarnation {
+			left = append(left, m.Worker)
 		}
 	}
 	return left
