@@ -17,8 +17,10 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// drawn are the arrays of all ranks, of numbers up to 100. A call for each element would take most
-// of the time under the race detector.
+// drawn are the arrays of all ranks, of numbers up to 100. Nobody else has them yet, and the race
+// detector would take most of the time.
+//
+//go:norace
 func drawn[E Element](r *rand.Rand, size, n int) [][]E {
 	all, state := make([][]E, size), r.Uint64()
 	for k := range all {
@@ -32,7 +34,10 @@ func drawn[E Element](r *rand.Rand, size, n int) [][]E {
 	return all
 }
 
-// defined is the dumb definition: gather all, and go in the order of ranks.
+// defined is the dumb definition: gather all, and go in the order of ranks. It reads what nobody
+// writes.
+//
+//go:norace
 func defined[E Element](op Op, in [][]E) []E {
 	out := make([]E, len(in[0]))
 	scaled := func(x E) E { return E(op.of.Factor) * x } // a function's result is rounded
@@ -278,7 +283,7 @@ func lanes() (all []string) {
 	return all
 }
 
-// With `make soak` every case of every deck is played.
+// Each lane has its part of each deck. With `make soak` every case of every deck is played on each.
 func TestEveryOperationIsItsDefinitionBitForBitOnEveryLane(t *testing.T) {
 	sizes := thresholds.Around(thresholds.Groups)
 	for k, lane := range lanes() {
@@ -289,7 +294,7 @@ func TestEveryOperationIsItsDefinitionBitForBitOnEveryLane(t *testing.T) {
 				for _, m := range gs[0].Members() {
 					require.Equal(t, map[bool]string{true: lane}[m.Rank > 0], m.Lane)
 				}
-				draw(t, gs, uint64(k), soak.Cases(38), sizes)
+				draw(t, gs, uint64(k), soak.Cases(16), sizes)
 			}
 		})
 	}
@@ -312,8 +317,8 @@ func TestGroupsOfMoreThanNineMembersDoEverythingAsSmallerOnes(t *testing.T) {
 
 // What is drawn with the tag soak is more than a deck.
 func TestTheSoakPlaysEveryOperationDtypeOpAndRoot(t *testing.T) {
-	if soak.Cases(38) >= 3800 {
-		require.Greater(t, soak.Cases(38), len(deck(9)))
+	if soak.Cases(16) >= 1600 {
+		require.Greater(t, soak.Cases(16), len(deck(9)))
 		require.Greater(t, soak.Cases(15), len(deck(33)))
 	}
 	seen := map[one]bool{}

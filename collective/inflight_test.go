@@ -59,7 +59,7 @@ func TestALossDuringWithoutIsOverOnceOneHasSeenIt(t *testing.T) {
 			})
 			each(t, gs[:2], func(i int) (err error) {
 				g := gs[i]
-				for len(g.Members()) > 2 && err == nil {
+				for err == nil && len(g.Members()) > 2 {
 					<-g.Done()
 					g, err = g.Without(t.Context())
 				}

@@ -84,7 +84,8 @@ func (g *Group) Close() error {
 	if err := there(g); err != nil {
 		return fmt.Errorf("collective: close: %w", err)
 	}
-	news := g.sayClosed()
+	news := g.breakUp(ErrClosed)
+	g.sayClosed(true)
 	g.mu.Lock()
 	owns := g.owns
 	g.owns = nil
@@ -128,20 +129,17 @@ func (g *Group) alone() bool {
 	return true
 }
 
-// sayClosed ends the group here, and tells the others, unless it has ended before.
-func (g *Group) sayClosed() (news bool) {
-	if news = g.breakUp(ErrClosed); !news {
-		return false
-	}
+// sayClosed tells the others that this member has closed the group, also where that has ended, and
+// whether it leaves, or goes on with the next generation.
+func (g *Group) sayClosed(leaves bool) {
 	for _, m := range g.members {
 		if m.Rank != g.rank {
 			g.mu.Lock()
-			n := note{Closed: true, Sent: g.notes[m.Rank].sent}
+			n := note{Closed: true, Leaves: leaves, Sent: g.notes[m.Rank].sent}
 			g.mu.Unlock()
 			g.send(n, m.Rank)
 		}
 	}
-	return true
 }
 
 // retire gives way to the next generation. What was still to be said of the end of this one is of
@@ -150,7 +148,9 @@ func (g *Group) retire(next *Group) {
 	g.mu.Lock()
 	next.owns, g.owns = g.owns, nil
 	g.mu.Unlock()
-	if !g.sayClosed() {
+	if g.breakUp(ErrClosed) {
+		g.sayClosed(false)
+	} else {
 		g.end()
 	}
 	g.shut()

@@ -16,10 +16,11 @@ import (
 )
 
 // Without makes the group's next generation of those that are left: without the members that are
-// lost, and without those named. All that go on call it, also after the group has ended by a loss,
-// and each gives what it knows; ranks keep their order. The members agree, and the job's store
-// confirms one membership, so that two parts of a group that cannot reach each other never both go
-// on. This group is closed then, and the new one uses its links and lanes.
+// lost or have closed this group, and without those named. All that go on call it, also after the
+// group has ended by a loss, and each gives what it knows; ranks keep their order. The members
+// agree, and the job's store confirms one membership, so that two parts of a group that cannot
+// reach each other never both go on. This group is closed then, and the new one uses its links and
+// lanes.
 //
 // Where more is lost meanwhile the members agree anew; where that comes too late for the agreement
 // the new group has ended when it is given, and its Without goes on from there. Without fails with

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -126,6 +127,77 @@ func TestAMemberThatIsLostDuringWithoutIsLeftOutOrEndsTheNextGeneration(t *testi
 				return err
 			})
 			sums(t, closed(t, next)[:2], 0, 1)
+		})
+	}
+}
+
+// TestWhoHasSaidGoodbyeIsNotWaitedFor has two of three members end, in all ways of doing so, while
+// the group lives or when it has ended. What they say takes a hundredth of a second.
+func TestWhoHasSaidGoodbyeIsNotWaitedFor(t *testing.T) {
+	ends := map[string]func(g *Group) error{
+		"the group":  func(g *Group) error { return g.Close() },
+		"the worker": func(g *Group) error { return g.Worker().Close() },
+	}
+	for what, end := range ends {
+		for _, ended := range []bool{false, true} {
+			t.Run(fmt.Sprintf("closes %s, ended before: %v", what, ended), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					gs := groups(t, rpctest.World(t, rpctest.SlowNet(10*time.Millisecond), 3), "g")
+					if ended {
+						gs[0].Abort(errors.New("it is to end"))
+						for _, g := range gs {
+							<-g.Done()
+						}
+					}
+					began := time.Now()
+					gone := make(chan error, 2)
+					for _, g := range gs[:2] {
+						go func() { gone <- end(g) }()
+					}
+					next := without(t, gs[2:]) // it need not name them
+					require.NoError(t, errors.Join(<-gone, <-gone))
+					require.Less(t, time.Since(began), time.Second)
+					sums(t, next, 2)
+				})
+			})
+		}
+	}
+}
+
+// TestNobodyWaitsForWhoGivesUpAndClosesTheGroupAtAnyMoment has a member do so before, while and after
+// the store confirms a generation that it is in.
+func TestNobodyWaitsForWhoGivesUpAndClosesTheGroupAtAnyMoment(t *testing.T) {
+	const delay = time.Millisecond
+	for half := range time.Duration(16) {
+		synctest.Test(t, func(t *testing.T) {
+			gs := groups(t, rpctest.World(t, rpctest.SlowNet(delay), 4), "g")
+			gs[0].Abort(errors.New("it is to end"))
+			began, next := time.Now(), make([]*Group, 3)
+			each(t, gs, func(r int) error {
+				if r == 3 {
+					short, cancel := context.WithTimeout(t.Context(), half*delay/2)
+					defer cancel()
+					g, err := gs[r].Without(short)
+					if err != nil {
+						g = gs[r]
+					}
+					return g.Close()
+				}
+				g, err := gs[r], ErrAborted
+				for errors.Is(err, ErrAborted) || errors.Is(err, ErrLost) {
+					if g, err = g.Without(t.Context()); err == nil {
+						err = g.Barrier(t.Context())
+					}
+					time.Sleep(10 * delay) // what is said of the end arrives
+				}
+				next[r] = g
+				return err
+			})
+			require.Less(t, time.Since(began), time.Second, "%d half delays", half)
+			for len(closed(t, next)[0].Members()) > 3 {
+				next = without(t, next)
+			}
+			sums(t, next, 0, 1, 2)
 		})
 	}
 }

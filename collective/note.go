@@ -31,6 +31,7 @@ type note struct {
 	Ask     bool         `cbor:"8,keyasint,omitempty"` // say what you have called
 	Closed  bool         `cbor:"9,keyasint,omitempty"` // the sender has closed the group, after so many other notes to this member
 	Sent    uint64       `cbor:"10,keyasint,omitempty"`
+	Leaves  bool         `cbor:"13,keyasint,omitempty"` // it has part in no next generation
 	Talk    *noteTalk    `cbor:"11,keyasint,omitempty"`
 	Part    int          `cbor:"12,keyasint,omitempty"`
 }

@@ -159,6 +159,9 @@ func (g *Group) count(rank int, n *note) {
 		}
 	}
 	g.mu.Unlock()
+	if n.Leaves {
+		g.voting.leave(g.members[rank])
+	}
 }
 
 // heard takes a failure that a member told of.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/collective/internal/ballot"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
 )
 
 // voting is a worker's part in agreeing on the generation after one. It carries out what the ballot
@@ -66,6 +67,12 @@ func (v *voting) hear(from rpc.WorkerInfo, n vote) (out bool) {
 		notify(v.wake)
 	}
 	return v.ballot.Out()
+}
+
+// leave notes that a member has closed the group, and makes up no next generation.
+func (v *voting) leave(m Member) {
+	v.with(func() { v.ballot.Leave(m.who()) })
+	notify(v.wake)
 }
 
 // inviting is how often newcomers are looked for that have not answered yet.
@@ -125,6 +132,8 @@ func (v *voting) look(c context.Context) {
 			switch {
 			case err == nil && info.Incarnation == who.Life:
 				v.met[who] = true
+			case errors.Is(err, rpc.ErrPeerLeft) && !errors.Is(err, transport.ErrClosed) && v.met[who]: // it says so, and not this end
+				v.ballot.Leave(who)
 			case err == nil && info.Incarnation > who.Life, v.met[who]:
 				v.ballot.Lose(who)
 			}
@@ -248,6 +257,12 @@ func (v *voting) outcome() (*Group, error) {
 			hosts = append(hosts, v.hosts[who])
 		}
 		next.meet(hosts)
+		for _, m := range next.members {
+			if v.ballot.HasLeft(m.who()) { // too late to be left out
+				next.voting.leave(m)
+				next.lose(m, &closedError{m.Worker})
+			}
+		}
 		return next, nil
 	case v.failed != nil:
 		v.ballot.Stop()

@@ -29,7 +29,7 @@ func TestGradientsInFewerBytesLeaveTheSameParametersOnAllRanksAndLearnAlike(t *t
 				continue // there nothing travels, in whatever way
 			}
 			t.Run(fmt.Sprint(name, ", ", size, " ranks"), func(t *testing.T) {
-				const steps = 25
+				const steps = 12
 				rowsAt := func(step uint64, rank int) []int { // uneven, and sometimes none
 					src := rand.New(rand.NewPCG(step, uint64(rank)))
 					rows := make([]int, (int(step)+rank)%3*10+rank)
@@ -43,7 +43,7 @@ func TestGradientsInFewerBytesLeaveTheSameParametersOnAllRanksAndLearnAlike(t *t
 				}
 				got := newWorld(t, size).train(config, steps, rowsAt)
 				want := alone(t, steps, rowsOfAll(size, rowsAt)).losses
-				require.InDelta(t, want[steps-1], got[steps-1], 0.1)
+				require.InDelta(t, want[len(want)-1], got[len(want)-1], 0.1)
 				if size > 1 {
 					require.NotEqual(t, want, got)
 				}

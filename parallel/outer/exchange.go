@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/parallel"
+	"github.com/weft-project/weft/parallel/internal/peers"
 	"github.com/weft-project/weft/parallel/outer/internal/schedule"
 )
 
@@ -156,7 +157,7 @@ func (f *flight) wrong(rank int, h, first head, g *collective.Group) error {
 	name := g.Members()[rank].Worker
 	switch {
 	case h.Failed != "":
-		return errors.Join(&parallel.FailureError{Rank: rank, Worker: name, Text: h.Failed}, f.failed)
+		return peers.Failure(g, rank, h.Failed, f.failed)
 	case h.Bad != "":
 		return &DivergedError{Rank: rank, Worker: name, Step: h.Step, Parameter: h.Bad}
 	case h.Round != first.Round || h.Last != first.Last:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,7 @@ func TestAllThatIsWrongWithAConfigurationIsSaidAtOnceAndToAll(t *testing.T) {
 	require.ErrorAs(t, errs[0], &failed)
 	require.Equal(t, 1, failed.Rank)
 	require.Equal(t, "worker1", failed.Worker)
+	require.Equal(t, 1, strings.Count(errs[1].Error(), "Mix is 1"), "%v", errs[1])
 	for _, c := range []struct {
 		cfg  Config
 		what string
@@ -347,5 +349,6 @@ func TestAWorkerWhoseParametersCannotBeReadIsNamedOnAll(t *testing.T) {
 		var failed *parallel.FailureError
 		require.ErrorAs(t, err, &failed, "rank %d", r)
 		require.Equal(t, 1, failed.Rank)
+		require.Equal(t, 1, strings.Count(err.Error(), failed.Text), "%v", err)
 	}
 }

@@ -105,7 +105,7 @@ func (l *Loop) compare(c context.Context, g *collective.Group, all []brought, li
 	differ := false
 	for rank, b := range all {
 		if b.Failed != "" {
-			return errors.Join(own, &parallel.FailureError{Rank: rank, Worker: g.Members()[rank].Worker, Text: b.Failed})
+			return peers.Failure(g, rank, b.Failed, own)
 		}
 		differ = differ || b.Digest != all[0].Digest || len(b.States) != len(all[0].States)
 	}

@@ -7,6 +7,28 @@ import (
 	"github.com/weft-project/weft/collective"
 )
 
+// Change is what has become of a team.
+type Change struct {
+	Step    uint64   // the first that is made, or is to be made, after it
+	Members []string // workers, by rank
+	Lost    []string // that were members before
+	Came    []string
+	// Short is how many members are missing; then the team waits for them.
+	Short int
+	// Again is how many rows of those who were lost this member has computed.
+	Again int
+	// Stood is how long it took from when this member knew of the first of the losses until the step
+	// that they disturbed was made.
+	Stood time.Duration
+}
+
+// Made is a step, the same on all members.
+type Made struct {
+	Step    uint64
+	Loss    float64 // the mean over all rows
+	Members int     // that had a part in its sums
+}
+
 // announce tells the program what has changed.
 func (t *Team) announce() {
 	t.change.Step, t.change.Members = t.m.Step(), workers(t.g)

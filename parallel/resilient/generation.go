@@ -7,13 +7,14 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/rpc"
 )
 
 // repair goes on with the members that are left, where some are not.
 func (t *Team) repair(c context.Context) error {
 	for {
 		before := workers(t.g)
-		left := t.mail.gone(before)
+		left := t.gone(c)
 		if t.g.Err() == nil && len(left) == 0 {
 			return nil
 		}
@@ -35,6 +36,21 @@ func (t *Team) repair(c context.Context) error {
 			return t.awaitPlace(c)
 		}
 	}
+}
+
+// gone are the members that have said that they leave. Where a worker has left the job what it said
+// may be lost with its links. In an epoch all may be about to leave, and the nodes say so.
+func (t *Team) gone(c context.Context) []string {
+	left := t.mail.gone(workers(t.g))
+	for _, m := range t.g.Members() {
+		if t.over != nil || slices.Contains(left, m.Worker) {
+			continue
+		}
+		if now, err := t.g.Worker().Find(c, m.Worker); errors.Is(err, rpc.ErrPeerLeft) || err == nil && now.Incarnation != m.Incarnation {
+			left = append(left, m.Worker)
+		}
+	}
+	return left
 }
 
 // unconfirmed says whether the store has not said who goes on, and waits a little then: it is asked
@@ -60,41 +76,25 @@ func (t *Team) awaitPlace(c context.Context) error {
 	}
 }
 
-// without is the next generation. It is of no use when the members are about to become others, and
-// waits for nobody who says meanwhile that it leaves.
+// without is the next generation. It is of no use when the members are about to become others.
 func (t *Team) without(c context.Context, left []string) (*collective.Group, error) {
-	members := workers(t.g)
-	for {
-		voting, cancel := context.WithCancel(c)
-		news := make(chan bool, 1)
-		go func() {
-			defer cancel()
-			news <- t.unsettled(voting, members, left)
-		}()
-		next, err := t.g.Without(voting, left...)
-		cancel()
-		switch more := <-news; {
-		case err == nil:
-			return next, nil
-		case t.isOver():
-			return nil, elastic.ErrOver
-		case !more:
-			return nil, err
+	voting, cancel := context.WithCancel(c)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		defer cancel()
+		select {
+		case <-t.over: // nil where nobody says so
+		case <-voting.Done():
 		}
-		left = t.mail.gone(members)
+	}()
+	next, err := t.g.Without(voting, left...)
+	cancel()
+	<-watched
+	if err != nil && t.isOver() {
+		return nil, elastic.ErrOver
 	}
-}
-
-// unsettled waits until members leave beside those who are known to, or the members are about to
-// become others. It says whether that has happened.
-func (t *Team) unsettled(c context.Context, members, left []string) bool {
-	for c.Err() == nil {
-		if t.isOver() || len(t.mail.gone(members)) > len(left) {
-			return true
-		}
-		t.mail.idle(c, pause)
-	}
-	return false
+	return next, err
 }
 
 // adopt makes the next generation the team's.

@@ -3,8 +3,8 @@ package resilient
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/weft-project/weft/autodiff"
@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/parallel/internal/host"
+	"github.com/weft-project/weft/parallel/internal/peers"
 )
 
 // Loss is the mean loss over some rows of the data, a scalar. A team calls it with this member's
@@ -138,36 +139,16 @@ func (t *Team) conclude(c context.Context, w work) error {
 
 // abandon gives a step up, as all members do, and says who has failed.
 func (t *Team) abandon(c context.Context) error {
-	own, lost := t.failed, strings.Join(t.change.Lost, " or ")
+	own := t.failed
 	t.m.Abandoned()
 	t.dropStep()
 	t.plan, t.prev = nil, nil
-	var text []string
-	if own != nil {
-		text = []string{own.Error()}
-	}
-	all, err := collective.Agree(c, t.g, text)
-	rank := slices.IndexFunc(all, func(s []string) bool { return len(s) > 0 })
-	var failure error
+	err := peers.Outcome(c, t.g, own)
 	switch {
-	case rank >= 0:
-		failure = &parallel.FailureError{Rank: rank, Worker: workers(t.g)[rank], Text: all[rank][0]}
-	case err != nil && own != nil:
-		failure = &parallel.FailureError{Rank: t.g.Rank(), Worker: t.g.Worker().Name(), Text: text[0]}
-	case err != nil:
-		failure = fmt.Errorf("%w; which one is not known", parallel.ErrFailed)
-	default:
-		failure = &parallel.FailureError{Rank: -1, Worker: lost, Text: "it is lost, and with it why it failed"}
-	}
-	return wrapped(failure, own, err)
-}
-
-// wrapped is an error with what has led to it.
-func wrapped(err error, causes ...error) error {
-	for _, cause := range causes {
-		if cause != nil {
-			err = fmt.Errorf("%w: %w", err, cause)
-		}
+	case err == nil:
+		return &parallel.FailureError{Rank: -1, Worker: strings.Join(t.change.Lost, " or "), Text: "it is lost, and with it why it failed"}
+	case own != nil && c.Err() == nil && !errors.Is(err, parallel.ErrFailed):
+		return fmt.Errorf("%w: the others have not heard of a failure: %w", collective.ErrAborted, err) // they try again
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/parallel/internal/host"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 	"github.com/weft-project/weft/rpc"
@@ -52,7 +53,7 @@ func (t *Team) sync(c context.Context) error {
 
 // mends says whether members that tell one another their statuses again get over an error.
 func (t *Team) mends(c context.Context, err error) bool {
-	for _, fatal := range []error{ErrClosed, ErrEnded, elastic.ErrOver, collective.ErrExcluded, ErrDifferent, ErrNoState} {
+	for _, fatal := range []error{ErrClosed, ErrEnded, elastic.ErrOver, collective.ErrExcluded, parallel.ErrFailed, ErrDifferent, ErrNoState} {
 		if errors.Is(err, fatal) {
 			return false
 		}

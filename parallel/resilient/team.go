@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,85 +15,9 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/elastic"
-	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel/resilient/internal/ledger"
 	"github.com/weft-project/weft/rpc"
 )
-
-// Config is what a member brings. Params and Optimizer are required.
-type Config struct {
-	// Params are the parameters by name, as nn.Parameters gives them: leaves that require gradients.
-	Params iter.Seq2[string, *autodiff.Tensor]
-	// Optimizer steps them. It has their names: see optim.Named.
-	Optimizer *optim.Local
-	// Step is the one to come: how many steps the state has that this member brings. Members that
-	// have come furthest give theirs to the others.
-	Step uint64
-	// Min is with how many members the team trains at least, 1 if 0: with fewer it waits for others.
-	// Max is how many it has at most, any number if 0: newcomers beyond it wait.
-	Min, Max int
-	// Bucket is how many bytes of small gradients travel together, 1 MiB if 0.
-	Bucket int
-	// Changed is told of losses, newcomers, and of what the team waits for; nil: nobody is. It is
-	// called within Step, and within New and Join of who gets the state, and must not call the team.
-	Changed func(Change)
-	// Made is told of every step that this member makes, also of those that it makes after the others
-	// when it comes to them. It must not call the team; nil: nobody is.
-	Made func(Made)
-	// Save gives what else belongs to the state and is the same on all members, such as the seeds of
-	// a program's own, and Load takes it over on a newcomer; both or none.
-	Save func() ([]byte, error)
-	Load func([]byte) error
-	// Logger hears of what fails and is mended; default slog.Default().
-	Logger *slog.Logger
-}
-
-// Change is what has become of a team.
-type Change struct {
-	Step    uint64   // the first that is made, or is to be made, after it
-	Members []string // workers, by rank
-	Lost    []string // that were members before
-	Came    []string
-	// Short is how many members are missing; then the team waits for them.
-	Short int
-	// Again is how many rows of those who were lost this member has computed.
-	Again int
-	// Stood is how long it took from when this member knew of the first of the losses until the step
-	// that they disturbed was made.
-	Stood time.Duration
-}
-
-// Made is a step, the same on all members.
-type Made struct {
-	Step    uint64
-	Loss    float64 // the mean over all rows
-	Members int     // that had a part in its sums
-}
-
-// violations reports all that is wrong at once.
-func (cfg Config) violations() error {
-	var errs []error
-	bad := func(format string, v ...any) { errs = append(errs, fmt.Errorf(format, v...)) }
-	if cfg.Params == nil {
-		bad("no Params; expected nn.Parameters(model)")
-	}
-	if cfg.Optimizer == nil {
-		bad("no Optimizer")
-	}
-	if cfg.Min < 0 || cfg.Max < 0 || cfg.Max > 0 && cfg.Min > cfg.Max {
-		bad("Min %d, Max %d; expected 0 or more, and Min at most Max", cfg.Min, cfg.Max)
-	}
-	if (cfg.Save == nil) != (cfg.Load == nil) {
-		bad("one of Save and Load; expected both, or none")
-	}
-	if cfg.Bucket < 0 {
-		bad("Bucket %d; expected bytes", cfg.Bucket)
-	}
-	if errs == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
-}
 
 // Team is one member's part in training a model together. Its methods are called by one goroutine
 // at a time.

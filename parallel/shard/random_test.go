@@ -43,7 +43,7 @@ func randomProgram(src *rand.Rand, ranks int) (p program) {
 		}
 		p.sizes, p.wide = append(p.sizes, sizes), append(p.wide, wide)
 	}
-	for range 6 {
+	for range 4 {
 		t := turns{rows: make([]int, ranks)}
 		for range src.IntN(3) {
 			t.idle = append(t.idle, p.uses(src, ranks))
@@ -235,7 +235,7 @@ func (p program) step(c context.Context, s *shard.Shards, opt *optim.Local, laye
 }
 
 func TestWhateverRanksUseTheyTrainAsReplicasDo(t *testing.T) {
-	for n := range soak.Cases(20) {
+	for n := range soak.Cases(10) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			src := rand.New(rand.NewPCG(uint64(n), 11))
 			ranks := 1 + src.IntN(4)

@@ -100,7 +100,7 @@ func openDir(t *testing.T) *checkpoint.Dir {
 	return dir
 }
 
-// savedByFour is a checkpoint after 10 steps, and the losses of 10 more.
+// savedByFour is a checkpoint after 4 steps, and the losses of 4 more.
 func savedByFour(t *testing.T, widths []int) (dir *checkpoint.Dir, losses [][]float64) {
 	dir = openDir(t)
 	losses = make([][]float64, 4)
@@ -111,13 +111,13 @@ func savedByFour(t *testing.T, widths []int) (dir *checkpoint.Dir, losses [][]fl
 		w.Each(func(r int) error {
 			k, err := newSaver(w, r, widths...)
 			if err == nil {
-				_, err = k.train(0, 10)
+				_, err = k.train(0, 4)
 			}
 			if err == nil {
-				err = k.save(dir, meet, 10)
+				err = k.save(dir, meet, 4)
 			}
 			if err == nil {
-				losses[r], err = k.train(10, 20)
+				losses[r], err = k.train(4, 8)
 			}
 			return err
 		})
@@ -153,10 +153,10 @@ func TestACheckpointIsReadByAnyNumberOfRanks(t *testing.T) {
 							err = k.load(dir)
 						}
 						if err == nil {
-							err = k.save(again, meet, 11)
+							err = k.save(again, meet, 5)
 						}
 						if err == nil {
-							got[r], err = k.train(10, 20)
+							got[r], err = k.train(4, 8)
 						}
 						return err
 					})

@@ -35,7 +35,7 @@ func TestShardsTrainAsReplicasDoToTheLastBit(t *testing.T) {
 			w := newWorld(t, size)
 			for name, widths := range models {
 				k := run{
-					widths: widths, rule: optim.Adam{LR: 0.01}, steps: 8,
+					widths: widths, rule: optim.Adam{LR: 0.01}, steps: 4,
 					rowsAt: func(step uint64, rank int) []int { return rows.Of(step, rank, size) },
 				}
 				want := w.replicated(k)

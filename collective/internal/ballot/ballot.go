@@ -59,7 +59,8 @@ type Ballot struct {
 	me       Who
 	mine     Said
 	unwanted []Who        // whom the caller named
-	gone     map[Who]bool // who was seen to be lost
+	gone     map[Who]bool // who was seen to be lost, or has left
+	left     map[Who]bool // who has said so itself
 	said     map[Who]Said
 	yielding bool // a Yield is out
 	yielded  bool
@@ -71,7 +72,7 @@ type Ballot struct {
 
 // New makes the part of one who is on the roll, or of a newcomer.
 func New(base Roll, me Who) *Ballot {
-	return &Ballot{base: base, me: me, gone: map[Who]bool{}, said: map[Who]Said{}}
+	return &Ballot{base: base, me: me, gone: map[Who]bool{}, left: map[Who]bool{}, said: map[Who]Said{}}
 }
 
 // Actions gives what is to be done since the last call, in order.
@@ -99,6 +100,13 @@ func (b *Ballot) Lose(who Who) {
 		b.gone[who] = true
 		b.change()
 	}
+}
+
+// Leave says that somebody has said goodbye, and takes part no more.
+func (b *Ballot) Leave(who Who) {
+	b.left[who] = true
+	b.Lose(who)
+	b.step()
 }
 
 // Hear takes what another has said.
@@ -196,15 +204,18 @@ func (b *Ballot) step() {
 	}
 }
 
-// few says that a roll has less than half of the members that there were.
+// few says that a roll has less than half of the members that have not left.
 func (b *Ballot) few(roll Roll) bool {
-	n := 0
-	for _, who := range roll.Members {
-		if b.base.Has(who) {
-			n++
+	more := 0 // others than on the roll
+	for _, who := range b.base.Members {
+		switch {
+		case roll.Has(who):
+			more--
+		case !b.left[who]:
+			more++
 		}
 	}
-	return 2*n < len(b.base.Members)
+	return more > 0
 }
 
 // sayings is what everybody has said, this worker too.
@@ -285,6 +296,9 @@ func (b *Ballot) blamed(list []Who) int {
 	}
 	return most
 }
+
+// HasLeft says whether somebody has said goodbye. The store may hold it even so.
+func (b *Ballot) HasLeft(who Who) bool { return b.left[who] }
 
 // Next is what the store holds, as soon as that is known.
 func (b *Ballot) Next() *Roll { return b.mine.Next }

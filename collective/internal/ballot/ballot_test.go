@@ -116,10 +116,21 @@ func (s *sim) lose(n *node, who Who) {
 	s.events = append(s.events, func() { n.do(func() { n.Lose(who) }) })
 }
 
+// kill ends one without a word.
 func (s *sim) kill(n *node) {
 	n.alive = false
 	for _, o := range s.all {
 		s.lose(o, n.me)
+	}
+}
+
+// leave ends one that says so, which arrives at some.
+func (s *sim) leave(n *node) {
+	s.kill(n)
+	for _, o := range s.all {
+		if s.r.IntN(3) > 0 {
+			s.events = append(s.events, func() { o.do(func() { o.Leave(n.me) }) })
+		}
 	}
 }
 
@@ -132,9 +143,11 @@ func (s *sim) part(a, b *node) {
 // fault is one thing that goes wrong.
 func (s *sim) fault() {
 	a, b := s.all[s.r.IntN(len(s.all))], s.all[s.r.IntN(len(s.all))]
-	switch s.r.IntN(4) {
+	switch s.r.IntN(5) {
 	case 0, 1:
 		s.kill(a)
+	case 4:
+		s.leave(a)
 	case 2:
 		if a != b {
 			s.part(a, b)
@@ -287,6 +300,34 @@ func TestAMemberThatIsCutOffAndSeesItFirstWaitsForTheOthers(t *testing.T) {
 	require.Equal(t, []Kind{Ask}, kinds())
 	b.Answer(Roll{Generation: 1, Members: base.Members[:2]})
 	require.True(t, b.Out())
+}
+
+func TestWhoHasSaidGoodbyeIsNoPartOfTheGroupThatIsWaitedFor(t *testing.T) {
+	for members := 2; members <= 7; members++ {
+		for left := range members {
+			for lost := range members - left {
+				base := Roll{Members: people(0, members)}
+				b := New(base, base.Members[members-1])
+				b.Begin(base.Members[:left/2], nil) // the caller may name who has left
+				for _, who := range base.Members[:left] {
+					b.Leave(who)
+				}
+				for _, who := range base.Members[left : left+lost] {
+					b.Lose(who)
+				}
+				stay := base.Members[left+lost:]
+				for _, who := range stay {
+					b.Hear(who, Said{N: 1, Here: true})
+				}
+				want := Action{Kind: Ask, Roll: Roll{Generation: 1, Members: stay}}
+				if len(stay) < lost {
+					want = Action{Kind: Yield}
+				}
+				acts := slices.DeleteFunc(b.Actions(), func(a Action) bool { return a.Kind == Say })
+				require.Equal(t, want, acts[len(acts)-1], "of %d have left %d, and %d are lost", members, left, lost)
+			}
+		}
+	}
 }
 
 func TestWhoHasSaidNothingIsMissingRatherThanWhoHasGivenUp(t *testing.T) {

@@ -72,7 +72,8 @@ type told struct {
 }
 
 // Outcome is the same on all ranks: nil where no rank has failed, and else what the first one says.
-// What another group has found to be its outcome stays what it is.
+// What another group has found to be its outcome stays what it is. It returns when all ranks know
+// it, so that the one that has failed may end at once.
 func Outcome(c context.Context, g *collective.Group, own error) error {
 	var mine told
 	var found *FailureError
@@ -86,6 +87,7 @@ func Outcome(c context.Context, g *collective.Group, own error) error {
 		mine = told{Rank: g.Rank(), Worker: g.Members()[g.Rank()].Worker, Text: own.Error()}
 	}
 	all, err := collective.Agree(c, g, mine)
+	_ = g.Barrier(c) // where it fails all know already, or some never will
 	if err != nil {
 		return cmp.Or(own, err)
 	}

@@ -1,11 +1,69 @@
 package resilient
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/parallel/internal/host"
 )
+
+// keeping is states that this member keeps for newcomers. Safe for concurrent use.
+type keeping struct {
+	mu     sync.Mutex
+	states map[uint64]*snapshot // by the step before which they are
+}
+
+func newKeeping() *keeping { return &keeping{states: map[uint64]*snapshot{}} }
+
+// snap keeps the state of now, unless that of the step is kept already.
+func (k *keeping) snap(step uint64, now func() (*snapshot, error)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.states[step] != nil {
+		return
+	}
+	if s, err := now(); err == nil { // else newcomers get it elsewhere
+		s.parting = part(s)
+		k.states[step] = s
+	}
+}
+
+// makesStep says that a step makes the next values now: what is not copied yet has them elsewhere.
+func (k *keeping) makesStep() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.states {
+		s.parting.settle()
+	}
+}
+
+func (k *keeping) steps() []uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Sorted(maps.Keys(k.states))
+}
+
+// only forgets all states but those.
+func (k *keeping) only(wanted map[uint64]bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.states, func(step uint64, s *snapshot) bool {
+		if !wanted[step] {
+			s.parting.settle()
+			s.dropValues()
+		}
+		return !wanted[step]
+	})
+}
+
+func (k *keeping) of(step uint64) *snapshot {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.states[step]
+}
 
 // parting copies the values of a snapshot that is kept, so that the next step overwrites the
 // member's own as ever. A step that has to have new memory for its values takes several times as
