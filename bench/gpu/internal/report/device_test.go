@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 )
 
 func TestModulesForOtherGPUsAreNotLoaded(t *testing.T) {
 	for arch, bf16 := range map[int]bool{75: false, 80: true, 90: true, 100: true} {
-		d := ptx.New(ptx.Config{Arch: arch})
+		d := ptxtest.New(ptx.Config{Arch: arch})
 		r := GPU{LoadMS: map[string]float64{}, LoadErrors: map[string]string{}}
 		r.timeLoading(d, func(string) {})
 		require.NoError(t, d.Close())
