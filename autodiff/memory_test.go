@@ -230,3 +230,45 @@ func TestWhoHoldsMemoryIsKnownAtAnyTime(t *testing.T) {
 	runtime.KeepAlive(x)
 	require.Nil(t, device.Held(device.Host()))
 }
+
+// What is left to the collector comes back to the device when its clean-ups have run, which Go does
+// in no order, and at its leisure. An allocation that fails waits for them first.
+func TestARetryWithTheNamedBatchFitsWhereNothingWasFreedByHand(t *testing.T) {
+	const row, all = 32, 400
+	step := Define("step", func(g *Graph, x, w node) node {
+		for range 3 {
+			x = g.Tanh(g.MatMul(x, w))
+		}
+		return g.Sum(x)
+	})
+	gputest.EachGPU(t, func(t *testing.T, k gputest.Kind) {
+		const memory = 1 << 18
+		dev := k.Make(t, 0, memory)
+		_, size := device.Room(dev)
+		w := To(Zeros(device.Float32, row, row), dev).RequireGrad()
+		require.NoError(t, w.Err())
+		try := func(n int) error {
+			// As much is taken as the rows of all would take.
+			beside, err := dev.Alloc(max(size(4*row*all)-size(4*row*n), 256))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, beside.Release()) }()
+			x := To(Zeros(device.Float32, n, row), dev)
+			require.NoError(t, x.Err())
+			y := step.Call(x, w)
+			if y.Err() != nil {
+				return y.Err()
+			}
+			_, err = Backward(y)
+			return err
+		}
+		for range 40 {
+			var e *device.MemoryError
+			require.ErrorAs(t, try(all), &e)
+			require.NotNil(t, e.Batch)
+			for range 3 {
+				require.NoError(t, try(e.Batch.Fits), "%v", e)
+			}
+		}
+		runtime.KeepAlive(w)
+	})
+}
