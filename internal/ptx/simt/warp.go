@@ -21,6 +21,9 @@ type strand struct {
 	m     uint32
 	state strandState
 	bar   int // the barrier
+
+	need    int  // how many threads it says that the barrier is for; 0: all
+	counted bool // its warp has come
 }
 
 // Warp is 32 threads, and their registers.
