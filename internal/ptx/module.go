@@ -33,9 +33,12 @@ func (m *Machine) Load(image []byte) (out cuda.Module, err error) {
 }
 
 func (m *Machine) load(text string) (_ *module, err error) {
-	c, err := m.conf.Texts.compiled(want{text, m.conf.Arch, m.conf.Traffic})
+	c, err := m.conf.Texts.parsed(want{text, m.conf.Traffic})
 	if err != nil {
 		return nil, err
+	}
+	if c.target == 0 || c.target > m.conf.Arch || c.exact && c.target != m.conf.Arch {
+		return nil, fmt.Errorf("text for sm_%d on a machine of %d", c.target, m.conf.Arch)
 	}
 	mod := &module{m: m, kernels: map[string]*simt.Kernel{}}
 	defer func() {
@@ -48,6 +51,9 @@ func (m *Machine) load(text string) (_ *module, err error) {
 		if v.Space == "shared" {
 			continue
 		}
+		if v.Extern {
+			return nil, fmt.Errorf("line %d: %s is of another module", v.Line, v.Name)
+		}
 		a, err := m.proc.Memory.Alloc(v.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %s: %w", v.Line, v.Name, err)
@@ -58,7 +64,11 @@ func (m *Machine) load(text string) (_ *module, err error) {
 		mod.vars = append(mod.vars, a.Base)
 		at[k] = a.Base
 	}
-	for name, k := range c.kernels {
+	kernels, err := c.kernels()
+	if err != nil {
+		return nil, err
+	}
+	for name, k := range kernels {
 		mod.kernels[name] = k.Link(at)
 	}
 	return mod, nil

@@ -1,7 +1,6 @@
 package ptx
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/weft-project/weft/internal/ptx/compile"
@@ -20,28 +19,29 @@ type Texts struct {
 // mostText is how many bytes of text are kept. Beyond those, all is forgotten.
 const mostText = 24 << 20
 
-// want is a text, and for what machine it is compiled.
+// want is a text, and how it is compiled.
 type want struct {
 	text    string
-	arch    int
 	metered bool
 }
 
 // compiled is a module that no machine has yet. It is never changed.
 type compiled struct {
+	target  int
+	exact   bool
 	vars    []*syntax.Variable
-	kernels map[string]*simt.Kernel
+	kernels func() (map[string]*simt.Kernel, error) // compiles them, once
 }
 
-// compiled compiles a text, or waits until it is compiled.
-func (t *Texts) compiled(w want) (*compiled, error) {
+// parsed reads a text, or waits until it is read.
+func (t *Texts) parsed(w want) (*compiled, error) {
 	if t == nil {
-		return w.compile()
+		return w.parse()
 	}
 	return t.once(w)()
 }
 
-// once is what compiles a text once.
+// once is what reads a text once.
 func (t *Texts) once(w want) func() (*compiled, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,32 +51,28 @@ func (t *Texts) once(w want) func() (*compiled, error) {
 	if t.bytes += len(w.text); t.all == nil || t.bytes > mostText {
 		t.all, t.bytes = map[want]func() (*compiled, error){}, len(w.text)
 	}
-	f := sync.OnceValues(w.compile)
+	f := sync.OnceValues(w.parse)
 	t.all[w] = f
 	return f
 }
 
-func (w want) compile() (*compiled, error) {
+func (w want) parse() (*compiled, error) {
 	src, err := syntax.Parse(w.text)
 	if err != nil {
 		return nil, err
 	}
-	if src.Target == 0 || src.Target > w.arch || src.Exact && src.Target != w.arch {
-		return nil, fmt.Errorf("text for sm_%d on a machine of %d", src.Target, w.arch)
-	}
-	for _, v := range src.Vars {
-		if v.Extern && v.Space != "shared" {
-			return nil, fmt.Errorf("line %d: %s is of another module", v.Line, v.Name)
-		}
-	}
-	c := &compiled{vars: src.Vars, kernels: map[string]*simt.Kernel{}}
+	return &compiled{src.Target, src.Exact, src.Vars, sync.OnceValues(func() (map[string]*simt.Kernel, error) { return w.compile(src) })}, nil
+}
+
+func (w want) compile(src *syntax.Source) (_ map[string]*simt.Kernel, err error) {
+	kernels := map[string]*simt.Kernel{}
 	for _, f := range src.Funcs {
 		if !f.Entry || !f.Defined {
 			continue
 		}
-		if c.kernels[f.Name], err = compile.Kernel(src, f, w.metered); err != nil {
+		if kernels[f.Name], err = compile.Kernel(src, f, w.metered); err != nil {
 			return nil, err
 		}
 	}
-	return c, nil
+	return kernels, nil
 }
