@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/backend"
@@ -97,7 +98,7 @@ func TestAParameterThatCameOfABadIndexStaysSpoiledHoweverItIsStepped(t *testing.
 // that.
 func TestAPassOnAGPUGoesOnWhileAnotherStandsStill(t *testing.T) {
 	for seed := range uint64(4) {
-		m := ptx.New(ptx.Config{Late: rand.New(rand.NewPCG(seed, 5))})
+		m := ptxtest.New(ptx.Config{Late: rand.New(rand.NewPCG(seed, 5))})
 		dev, err := gpu.On(m, device.CUDA(0))
 		require.NoError(t, err)
 		mlp := Define("mlp", func(g *Graph, x node) node { return g.Softmax(g.MatMul(g.Sin(g.MatMul(x, x)), x), 1) })
@@ -129,7 +130,7 @@ func TestAPassOnAGPUGoesOnWhileAnotherStandsStill(t *testing.T) {
 }
 
 func TestAnErrorOfAGPUNamesEachOpAndTheDeviceOnce(t *testing.T) {
-	m := ptx.New(ptx.Config{Bytes: 1 << 20})
+	m := ptxtest.New(ptx.Config{Bytes: 1 << 20})
 	dev, err := gpu.On(m, device.CUDA(0))
 	require.NoError(t, err)
 	x := To(New(make([]float32, 4000), 2, 2000), dev)

@@ -7,12 +7,13 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
 // accelerator is a GPU as the interpreter has it.
 func accelerator(t *testing.T, index int) *device.Accelerator {
-	d, err := gpu.On(ptx.New(ptx.Config{}), device.CUDA(index))
+	d, err := gpu.On(ptxtest.New(ptx.Config{}), device.CUDA(index))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/autodiff/internal/program"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels/gpu"
 )
@@ -46,7 +47,7 @@ func narrowDevice(t *testing.T, p gpu.Precision) device.Device {
 	d := testgpu.Open(t, ptx.Config{Races: true})
 	if d.Info().Arch < 80 {
 		require.NoError(t, d.Close())
-		d = ptx.New(ptx.Config{Races: true})
+		d = ptxtest.New(ptx.Config{Races: true})
 	}
 	dev, err := gpu.Config{Precision: p}.On(d, device.CUDA(0))
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu"
@@ -80,7 +81,7 @@ func TestOnAGPUEveryCallIsPulledBackWithTheWeightsItReadWhateverIsSharedAndStepp
 	shared := 0
 	for seed := range soak.Cases(4) {
 		r := rand.New(rand.NewPCG(uint64(seed), 91))
-		dev, err := gpu.Config{Precision: gpu.BF16}.On(ptx.New(ptx.Config{Late: rand.New(rand.NewPCG(uint64(seed), 92)), Races: true}), device.CUDA(0))
+		dev, err := gpu.Config{Precision: gpu.BF16}.On(ptxtest.New(ptx.Config{Late: rand.New(rand.NewPCG(uint64(seed), 92)), Races: true}), device.CUDA(0))
 		require.NoError(t, err)
 		params := movedTo(dev, []*Tensor{narrowTensor(2, 8, 8), narrowTensor(3, 8), narrowTensor(4, 8, 3)})
 		type waiting struct{ y, alone *Tensor }

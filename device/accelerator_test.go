@@ -166,6 +166,21 @@ func TestAFullAcceleratorLooksForWhatNobodyReaches(t *testing.T) {
 	}
 }
 
+// Clean-ups run in no order, and on several goroutines.
+func TestAFullAcceleratorWaitsForAllThatNobodyReaches(t *testing.T) {
+	d := device.Over(device.CUDA(0), newFar(1<<20), 0)
+	for range 30 {
+		for range 1 << 12 {
+			b, err := d.Alloc(1 << 8)
+			require.NoError(t, err)
+			b.Disown()
+		}
+		all, err := d.Alloc(1 << 20)
+		require.NoError(t, err)
+		require.NoError(t, all.Release())
+	}
+}
+
 func TestErrorsOfAnAcceleratorNameTheDeviceAndTheOperation(t *testing.T) {
 	f := newFar(1 << 20)
 	d := device.Over(device.CUDA(5), f, 0)

@@ -63,7 +63,10 @@ func (p *pool) take(n int, dev *memory, must func(*block) bool) (*block, error) 
 		}
 		p.made(b, true)
 	}
-	b.dev, b.host, b.used = dev, dev.isHost(), max(b.used, n)
+	if b.dev, b.host = dev, dev.isHost(); b.seg == nil {
+		b.used = 0
+	}
+	b.used = max(b.used, n)
 	return b, nil
 }
 

@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"runtime"
+	"runtime/metrics"
 	"time"
 )
 
@@ -42,26 +43,35 @@ func (d *Accelerator) take(n int, hard bool) (at uintptr, err error) {
 func (d *Accelerator) takeRaw(n int, hard bool) (uintptr, error) {
 	at, err := d.raw.Take(n)
 	for try := 0; hard && errors.Is(err, ErrMemory) && try < 3; try++ {
-		if try == 1 && d.garbage.sum() > 0 {
+		look := try == 1 && d.garbage.sum() > 0
+		if look {
 			collect()
 		}
-		if d.Trim() > 0 {
+		if d.Trim() > 0 || look {
 			at, err = d.raw.Take(n)
 		}
 	}
 	return at, err
 }
 
-// collect has the collector find what nobody reaches, and its clean-ups run, but does not wait for
-// long.
+// collect has the collector find what nobody reaches, and waits until the clean-ups of that have
+// run, in whatever order, but not for long where they stand still.
 func collect() {
-	done := make(chan struct{})
-	runtime.AddCleanup(new([64]byte), func(done chan struct{}) { close(done) }, done)
 	runtime.GC()
-	select {
-	case <-done: // it was queued with the others
-	case <-time.After(100 * time.Millisecond):
+	queued, ran := cleanUps()
+	for since := time.Now(); ran < queued && time.Since(since) < 100*time.Millisecond; {
+		time.Sleep(20 * time.Microsecond)
+		if _, now := cleanUps(); now != ran {
+			ran, since = now, time.Now()
+		}
 	}
+}
+
+// cleanUps is how many clean-ups were queued in this process, and how many have run.
+func cleanUps() (queued, ran uint64) {
+	s := []metrics.Sample{{Name: "/gc/cleanups/queued:cleanups"}, {Name: "/gc/cleanups/executed:cleanups"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64(), s[1].Value.Uint64()
 }
 
 // Trim gives back what the pool keeps and says how many bytes that were.

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -80,7 +81,7 @@ func valuesOf(t *testing.T, x *autodiff.Tensor) any {
 
 // GPT-2 small has 148 parameters, of which a launch of Adam takes 44.
 func TestAStepOnAGPULaunchesOneKernelForAsManyParametersAsItsArgumentsHold(t *testing.T) {
-	m := ptx.New(ptx.Config{Traffic: true})
+	m := ptxtest.New(ptx.Config{Traffic: true})
 	g, err := gpu.On(m, device.CUDA(0))
 	require.NoError(t, err)
 	var params []*autodiff.Tensor

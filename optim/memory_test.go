@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -45,7 +46,7 @@ func fill(t *testing.T, dev *device.Accelerator, but int) (empty func()) {
 
 func TestWhereMemoryRunsOutNoParameterIsStepped(t *testing.T) {
 	const n = 40 // several instructions
-	dev, err := gpu.On(ptx.New(ptx.Config{Bytes: 1 << 17}), device.CUDA(0))
+	dev, err := gpu.On(ptxtest.New(ptx.Config{Bytes: 1 << 17}), device.CUDA(0))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, dev.Close()) }()
 	for name, rule := range map[string]Rule{"copies of values": SGD{LR: 1}, "the first state": Adam{LR: 1}} {

@@ -13,16 +13,19 @@ import (
 
 // step is a process of the check.
 type step struct {
-	name   string
-	part   part
-	need   time.Duration // what it should take: as much is kept for it while steps before it run
-	limit  time.Duration
-	argv   []string // the program is a file of the bundle, or a path
-	env    []string
-	lines  bool   // it prints lines of JSON
-	last   string // a line that it prints when it has done everything: a driver may end a process, with 0 too
-	must   bool   // the result is not green without it
-	aside  bool   // its failure is not Weft's: what Weft is compared with
+	name  string
+	part  part
+	need  time.Duration // what it should take: as much is kept for it while steps before it run
+	limit time.Duration
+	argv  []string // the program is a file of the bundle, or a path
+	env   []string
+	lines bool   // it prints lines of JSON
+	last  string // a line that it prints when it has done everything: a driver may end a process, with 0 too
+	must  bool   // the result is not green without it
+	aside bool   // its failure is not Weft's: what Weft is compared with
+
+	experiment bool // of what programs have to ask for: its failure is no verdict on the rest
+
 	long   bool   // nobody knows how long it takes: it is not wrong because its time is up
 	always bool   // -only does not leave it out
 	not    string // why it cannot be run here
@@ -62,7 +65,7 @@ func newCourse(steps []step, now time.Time, budget time.Duration) *course {
 		if c.lead == both {
 			c.lead = s.part
 		}
-		c.out = append(c.out, report.Outcome{Name: s.name, Verdict: report.Waiting, Must: s.must, Aside: s.aside})
+		c.out = append(c.out, report.Outcome{Name: s.name, Verdict: report.Waiting, Must: s.must, Aside: s.aside, Experiment: s.experiment})
 	}
 	return c
 }

@@ -92,6 +92,8 @@ func TestKernelsThatProgramsAskForAreTriedApartFromTheOthers(t *testing.T) {
 	require.Equal(t, []string{"gpu.test", "-test.run=" + experimental}, apart.argv)
 	require.True(t, others.must)
 	require.False(t, apart.must)
+	require.True(t, apart.experiment)
+	require.False(t, others.experiment)
 	file, err := parser.ParseFile(token.NewFileSet(), "../../kernels/gpu/hopper_test.go", nil, 0)
 	require.NoError(t, err)
 	launching := 0

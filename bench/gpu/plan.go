@@ -88,7 +88,7 @@ func (o options) correctness() []step {
 	correct := o.bench("correct", 10*time.Second, 90*time.Second)
 	correct.part, correct.must = first, true
 	hopper := test("hopper", 10*time.Second, time.Minute, "gpu.test", "-test.run="+experimental)
-	hopper.must = false
+	hopper.must, hopper.experiment = false, true
 	return []step{
 		test("driver", 15*time.Second, time.Minute, "testgpu.test", "-test.skip=TestAFault"),
 		test("fault", 5*time.Second, 30*time.Second, "testgpu.test", "-test.run=TestAFault/a_fault"),

@@ -39,7 +39,7 @@ type cards struct {
 // card is a device of the interpreter, with kernels.
 func card(t *testing.T, id device.ID, c ptx.Config) *device.Accelerator {
 	t.Helper()
-	m := ptx.New(c)
+	m := ptxtest.New(c)
 	d, err := gpu.On(m, id)
 	require.NoError(t, err)
 	ptxtest.Watch(t, m, d)

@@ -52,7 +52,7 @@ const (
 
 // card is a device of the interpreter, with kernels.
 func card(t *testing.T, c ptx.Config) *Device {
-	m := ptx.New(c)
+	m := ptxtest.New(c)
 	a, err := gpu.On(m, device.CUDA(0))
 	require.NoError(t, err)
 	ptxtest.Watch(t, m, a)

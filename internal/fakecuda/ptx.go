@@ -20,13 +20,14 @@ type interpreter struct {
 	mu    sync.Mutex
 	m     *ptx.Machine
 	s     cuda.Stream
-	count int // of machines: one that had a fault is done with
+	count int       // of machines: one that had a fault is done with
+	texts ptx.Texts // of all of them
 }
 
 // ready gives the stream of a machine that is well; in.mu is held.
 func (in *interpreter) ready() (err error) {
 	if in.m == nil {
-		in.m = ptx.New(ptx.Config{})
+		in.m = ptx.New(ptx.Config{Texts: &in.texts})
 		in.s, err = in.m.Stream()
 		in.count++
 	}

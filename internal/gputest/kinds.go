@@ -44,7 +44,7 @@ func EachGPU(t *testing.T, run func(t *testing.T, k Kind)) {
 
 // GPU makes a GPU as the interpreter has them, which must be unused when t ends.
 func GPU(t testing.TB, i int, c ptx.Config) *device.Accelerator {
-	m := ptx.New(c)
+	m := ptxtest.New(c)
 	d, err := gpu.On(m, device.CUDA(i))
 	require.NoError(t, err)
 	ptxtest.Watch(t, m, d)

@@ -32,5 +32,8 @@
 // functions that call themselves, or are called by address, are refused when the module is loaded,
 // as is every instruction that is not understood.
 //
+// Machines with the same [Config.Texts] compile a text once. What is compiled holds nothing of a
+// machine: it is linked to the variables of each, and counts where a launch says.
+//
 // A machine is safe for concurrent use: one thing happens at a time.
 package ptx

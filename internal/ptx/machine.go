@@ -19,6 +19,7 @@ type Config struct {
 	Races   bool       // find words that two blocks of a launch write, not atomically
 	Traffic bool       // count what kernels ask of memory: see Machine.Traffic
 	Steps   int64      // instructions of a warp that a launch may have, in sum; 0: 2^28
+	Texts   *Texts     // where modules are kept when they are compiled, for other machines, too; nil: nowhere
 	Host    *Host      // whose machines open each other's memory; nil: its own
 	Peers   bool       // machines of the Host that have it copy straight to one another
 	UUID    string     // the same for machines that are one GPU, as several processes of the Host see it; empty: its own

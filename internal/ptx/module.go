@@ -5,9 +5,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/internal/ptx/compile"
 	"github.com/weft-project/weft/internal/ptx/simt"
-	"github.com/weft-project/weft/internal/ptx/syntax"
 )
 
 // module is kernels that were loaded, with the variables of their text.
@@ -35,12 +33,12 @@ func (m *Machine) Load(image []byte) (out cuda.Module, err error) {
 }
 
 func (m *Machine) load(text string) (_ *module, err error) {
-	src, err := syntax.Parse(text)
+	c, err := m.conf.Texts.parsed(want{text, m.conf.Traffic})
 	if err != nil {
 		return nil, err
 	}
-	if src.Target == 0 || src.Target > m.conf.Arch || src.Exact && src.Target != m.conf.Arch {
-		return nil, fmt.Errorf("text for sm_%d on a machine of %d", src.Target, m.conf.Arch)
+	if c.target == 0 || c.target > m.conf.Arch || c.exact && c.target != m.conf.Arch {
+		return nil, fmt.Errorf("text for sm_%d on a machine of %d", c.target, m.conf.Arch)
 	}
 	mod := &module{m: m, kernels: map[string]*simt.Kernel{}}
 	defer func() {
@@ -48,8 +46,8 @@ func (m *Machine) load(text string) (_ *module, err error) {
 			mod.unload()
 		}
 	}()
-	globals := map[string]uint64{}
-	for _, v := range src.Vars {
+	at := make([]uint64, len(c.vars))
+	for k, v := range c.vars {
 		if v.Space == "shared" {
 			continue
 		}
@@ -64,15 +62,14 @@ func (m *Machine) load(text string) (_ *module, err error) {
 		copy(a.Mem, v.Init)
 		a.ReadOnly = v.Space == "const"
 		mod.vars = append(mod.vars, a.Base)
-		globals[v.Name] = a.Base
+		at[k] = a.Base
 	}
-	for _, f := range src.Funcs {
-		if !f.Entry || !f.Defined {
-			continue
-		}
-		if mod.kernels[f.Name], err = compile.Kernel(src, globals, f, m.meter(f.Name)); err != nil {
-			return nil, err
-		}
+	kernels, err := c.kernels()
+	if err != nil {
+		return nil, err
+	}
+	for name, k := range kernels {
+		mod.kernels[name] = k.Link(at)
 	}
 	return mod, nil
 }
@@ -94,7 +91,7 @@ func (mod *module) Func(name string, shared int) (f cuda.Func, err error) {
 		if limit := mod.m.Info().Shared; shared < 0 || k.Static+shared > limit {
 			return fmt.Errorf("%w: %s wants %d bytes of shared memory, and has %d of its own; a block may have %d", cuda.ErrLaunch, name, shared, k.Static, limit)
 		}
-		f = &fn{mod: mod, shared: shared, Runner: simt.Runner{Kernel: k}}
+		f = &fn{mod: mod, shared: shared, Runner: simt.Runner{Kernel: k, Meter: mod.m.meter(name)}}
 		return nil
 	})
 	return f, err

@@ -100,7 +100,8 @@ func TestSpecialRegistersSayWhereAThreadIs(t *testing.T) {
 }
 
 func TestABarrierForANumberOfThreadsIsCompleteWhenAsManyHaveCome(t *testing.T) {
-	const first, second, half = "@%p1 ", "@!%p1 ", "@%p2 " // warps, the first half of the first one
+	const first, second = "@%p1 ", "@!%p1 " // warps
+	const front, back = "@%p2 ", "@!%p2 "   // halves of each
 	for name, c := range map[string]struct {
 		threads int
 		body    string
@@ -112,11 +113,22 @@ func TestABarrierForANumberOfThreadsIsCompleteWhenAsManyHaveCome(t *testing.T) {
 		"one barrier of all":   {64, first + "bar.arrive 1, 64; " + second + "bar.sync 1;", ""},
 		"other counts":         {64, first + "bar.arrive 1, 64; " + second + "bar.sync 1, 96;", "barrier 1 is for 64 threads, and for 96, too"},
 		"another count of all": {64, first + "bar.arrive 1, 96; " + second + "bar.sync 1;", "barrier 1 is for 96 threads, and for 64, too"},
-		"too many":             {96, half + "barrier.arrive 1, 64; " + second + "barrier.arrive 1, 64;", "80 threads come to barrier 1 for 64"},
+		"no whole warps":       {64, "bar.sync 1, 48;", "a barrier for 48 threads, which are no whole warps"},
+		"more than there are":  {64, "bar.sync 1, 96;", "deadlock: barrier 1"},
+		"the next phase":       {96, "bar.arrive 1, 64;", ""},
+		"a small warp":         {48, "bar.sync 1, 64;", ""},
+		"a small warp arrives": {40, first + "bar.sync 1, 64; " + second + "bar.arrive 1, 64;", ""},
+		// A GPU counts whole warps: where their halves are at two barriers it hangs.
+		"halves of two warps":        {64, front + "barrier.sync 1, 32; " + back + "barrier.sync 2, 32;", "deadlock: barrier 1"},
+		"half of a warp arrives":     {64, first + "bra wait; " + front + "barrier.arrive 1, 64; " + back + "barrier.sync 2, 64; wait: " + first + "barrier.sync 1, 64;", "deadlock: barrier 1"},
+		"a half waits for the other": {64, first + "bra all; " + front + "bra more; all: barrier.sync 1, 64; more: bar.warp.sync -1;", "lanes ffff0000 never come"},
+		"whose other half ended":     {64, front + "bra go; exit; go: barrier.sync 1, 64;", ""},
+		"halves in turn":             {64, front + "barrier.sync 1, 64; " + back + "barrier.sync 1, 64;", ""},
+		"halves, which are one warp": {64, first + "bra one; barrier.sync 1, 64; bra end; one: " + front + "barrier.arrive 1, 64; " + back + "barrier.arrive 1, 64; end:", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{}, whole(".visible .entry k()\n{\n.reg .b32 %r<2>;\n.reg .pred %p<3>;\nmov.u32 %r1, %tid.x;\n"+
-				"setp.lt.u32 %p1, %r1, 32;\nsetp.lt.u32 %p2, %r1, 16;\n"+c.body+"\nret;\n}\n"))
+				"setp.lt.u32 %p1, %r1, 32;\nand.b32 %r1, %r1, 31;\nsetp.lt.u32 %p2, %r1, 16;\n"+c.body+"\nret;\n}\n"))
 			err := r.launch("k", 1, c.threads, 0)
 			if c.says == "" {
 				require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 )
 
 // variable numbers the GPU, or is interpreter.
@@ -25,7 +26,7 @@ func Real() bool { return os.Getenv(variable) != "interpreter" }
 func Open(t testing.TB, c ptx.Config) cuda.Driver {
 	t.Helper()
 	if !Real() {
-		return ptx.New(c)
+		return ptxtest.New(c)
 	}
 	ordinal, err := kept()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
 	backends "github.com/weft-project/weft/kernels/backend"
@@ -208,14 +209,14 @@ func TestEveryBarrierOfAttentionIsNeeded(t *testing.T) {
 			require.NoError(t, err)
 			return acc
 		}
-		right := on(ptx.New(ptx.Config{}))
+		right := on(ptxtest.New(ptx.Config{}))
 		require.NoError(t, c.x.both(t, right, c.of, c.more))
 		require.NoError(t, right.Close())
 		for nth := range c.barriers + 1 {
 			if soak.Cases(1) == 1 && nth%3 != 0 && nth < c.barriers {
 				continue // each takes as long as a hundred other tests
 			}
-			p := &planted{ptx.New(ptx.Config{}), c.until, nth}
+			p := &planted{ptxtest.New(ptx.Config{}), c.until, nth}
 			if _, ok := p.spoil(cu.Module(c.module)); !ok {
 				require.Equal(t, c.barriers, nth)
 				break
@@ -352,7 +353,7 @@ func TestAttentionStaysInFloat32WhereTheUnitsForBfloat16CannotReadIt(t *testing.
 		"rows that begin anywhere, which are copied": {90, 8, askew, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, err := Config{Precision: BF16}.On(ptx.New(ptx.Config{Arch: c.arch}), device.CUDA(0))
+			g, err := Config{Precision: BF16}.On(ptxtest.New(ptx.Config{Arch: c.arch}), device.CUDA(0))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, g.Close()) }()
 			x := of(c.d)

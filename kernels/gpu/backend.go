@@ -128,9 +128,11 @@ func Load(d cuda.Driver, module string) (m cuda.Module, compiled bool, refused, 
 	if text == nil {
 		return nil, false, nil, fmt.Errorf("%w: there is no such module", kernels.ErrNoBackend)
 	}
-	if cubin := cu.Cubin(module, d.Info().Arch); cubin != nil && !d.Info().Simulated {
-		if m, refused = d.Load(cubin); refused == nil {
-			return m, false, nil, nil
+	if i := d.Info(); !i.Simulated {
+		if cubin := cu.Cubin(module, i.Arch); cubin != nil {
+			if m, refused = d.Load(cubin); refused == nil {
+				return m, false, nil, nil
+			}
 		}
 	}
 	m, err = d.Load(text)

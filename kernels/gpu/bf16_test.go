@@ -54,7 +54,7 @@ func tensor(t *testing.T) cuda.Driver {
 		return bare{d}
 	}
 	require.NoError(t, d.Close())
-	return ptx.New(ptx.Config{Races: true})
+	return ptxtest.New(ptx.Config{Races: true})
 }
 
 // libraries are drivers with and without a library; where tests run on a real GPU, that with its
@@ -158,13 +158,13 @@ func TestTheHeadsOfAttentionAreReadWhereTheyLie(t *testing.T) {
 }
 
 func TestBFloat16NeedsTensorCores(t *testing.T) {
-	d := brief(t, ptx.New(ptx.Config{Arch: 75}))
+	d := brief(t, ptxtest.New(ptx.Config{Arch: 75}))
 	r := rand.New(rand.NewPCG(6, 5))
 	kerneltest.Check(t, d, kernels.MatMul{}, drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7))
 }
 
 func TestFloat64StaysAsItIs(t *testing.T) {
-	d := brief(t, ptx.New(ptx.Config{}))
+	d := brief(t, ptxtest.New(ptx.Config{}))
 	r := rand.New(rand.NewPCG(6, 6))
 	kerneltest.Check(t, d, kernels.MatMul{}, drawn(r, device.Float64, 6, 5), drawn(r, device.Float64, 5, 7))
 }

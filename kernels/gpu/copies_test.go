@@ -57,7 +57,7 @@ func assembled(t *testing.T, d device.Device, calls ...kernels.Call) kernels.Rou
 }
 
 func TestAnOperandIsRoundedOnceUntilItIsWritten(t *testing.T) {
-	d := brief(t, ptx.New(ptx.Config{}))
+	d := brief(t, ptxtest.New(ptx.Config{}))
 	for _, c := range []struct {
 		calls []kernels.Call
 		want  int

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 )
 
 func TestAllThatIsWrongWithAGPUsConfigurationIsSaidAtOnce(t *testing.T) {
@@ -24,7 +25,7 @@ func TestAllThatIsWrongWithAGPUsConfigurationIsSaidAtOnce(t *testing.T) {
 		require.EqualError(t, err, "not a GPU's configuration: the driver is nil; open one with native.Open, or the interpreter's with interpreter.Open (device/cuda/interpreter)")
 	}
 
-	m := ptx.New(ptx.Config{})
+	m := ptxtest.New(ptx.Config{})
 	for said, c := range map[string]Config{
 		"no Precision 4": {Precision: FP8 + 1}, "Pooled is -5": {Pooled: -5}, "Streams is -1": {Streams: -1}, "Streams is 9": {Streams: 9},
 	} {
@@ -35,6 +36,6 @@ func TestAllThatIsWrongWithAGPUsConfigurationIsSaidAtOnce(t *testing.T) {
 	d, err := Config{Precision: BF16, Pooled: 1, Streams: mostStreams}.On(m, device.CUDA(0))
 	require.NoError(t, err, "the driver is as it was")
 	require.NoError(t, d.Close())
-	_, err = gpumem.Config{Streams: mostStreams + 1}.NewGPU(ptx.New(ptx.Config{}))
+	_, err = gpumem.Config{Streams: mostStreams + 1}.NewGPU(ptxtest.New(ptx.Config{}))
 	require.Error(t, err, "it takes more, and so may we")
 }

@@ -43,7 +43,7 @@ func TestWhatStandsInTheWayOfE4M3IsCountedAndBFloat16DoesAllTheSame(t *testing.T
 		"an A100":         {ptxtest.NewLibrary(t, ptx.Config{Arch: 80}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
 		"an L40":          {ptxtest.NewLibrary(t, ptx.Config{Arch: 89}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
 		"a B200":          {ptxtest.NewLibrary(t, ptx.Config{Arch: 100}), nil, kernels.Way{By: byBFloat16, Why: whyNoScales}},
-		"no library":      {bare{ptx.New(ptx.Config{})}, nil, kernels.Way{By: byBFloat16, Why: whyNoLibrary}},
+		"no library":      {bare{ptxtest.New(ptx.Config{})}, nil, kernels.Way{By: byBFloat16, Why: whyNoLibrary}},
 		"an old library":  {lacking(nil), nil, kernels.Way{By: byBFloat16, Why: whyLacks, Last: cuda.ErrNoProduct.Error()}},
 		"one that fails":  {lacking(errors.Join(cuda.ErrLaunch, refused)), nil, kernels.Way{By: byBFloat16, Why: whyFailed, Last: errors.Join(cuda.ErrLaunch, refused).Error()}},
 		"an odd distance": {ptxtest.NewLibrary(t, ptx.Config{}), &kernels.View{Shape: device.Shape{n, n}, Strides: []int{n + 2, 1}}, kernels.Way{By: byBFloat16, Why: whyLies}},
@@ -76,7 +76,7 @@ func TestWhatStandsInTheWayOfE4M3IsCountedAndBFloat16DoesAllTheSame(t *testing.T
 			require.Contains(t, backends.Ways(d), c.want)
 		})
 	}
-	d := quantizing(t, ptx.New(ptx.Config{Arch: 75}))
+	d := quantizing(t, ptxtest.New(ptx.Config{Arch: 75}))
 	_, way := multiplied(t, d, kernels.MatMul{}, square(rand.New(rand.NewPCG(8, 3)), n))
 	require.Empty(t, way, "of no BF16 either")
 	require.Equal(t, kernels.Way{Work: workBF16, By: byFloat32, Why: whyNoCores, Times: 1}, backends.Ways(d)[0])
@@ -126,7 +126,7 @@ func TestRowsArePaddedToWhatE4M3TakesWhereProductsAreOfThat(t *testing.T) {
 		{ptxtest.NewLibrary(t, ptx.Config{}), FP8, n*n*n + 1, 8},
 		{ptxtest.NewLibrary(t, ptx.Config{}), FP8, 0, 8},
 		{ptxtest.NewLibrary(t, ptx.Config{Arch: 80}), FP8, 1, 8},
-		{bare{ptx.New(ptx.Config{})}, FP8, 1, 8},
+		{bare{ptxtest.New(ptx.Config{})}, FP8, 1, 8},
 		{ptxtest.NewLibrary(t, ptx.Config{}), BF16, 1, 8},
 	} {
 		d, err := Config{Precision: c.precision, FP8From: c.from}.On(c.driver, device.CUDA(0))

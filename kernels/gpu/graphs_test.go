@@ -12,10 +12,11 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 )
 
 func TestARoutineThatRunsAgainOnTheSameMemoryIsReplayedAsAGraph(t *testing.T) {
-	c := &counted{Driver: ptx.New(ptx.Config{Late: rand.New(rand.NewPCG(1, 1))})}
+	c := &counted{Driver: ptxtest.New(ptx.Config{Late: rand.New(rand.NewPCG(1, 1))})}
 	d := on(t, c)
 	r := chain(t, d, 5)
 	var bufs [3]*device.Buffer
@@ -37,7 +38,7 @@ func TestARoutineThatRunsAgainOnTheSameMemoryIsReplayedAsAGraph(t *testing.T) {
 }
 
 func TestARoutineWhoseMemoryDoesNotComeBackMakesNoGraphsForAWhile(t *testing.T) {
-	c := &counted{Driver: ptx.New(ptx.Config{})}
+	c := &counted{Driver: ptxtest.New(ptx.Config{})}
 	d := on(t, c)
 	r := chain(t, d, 5)
 	var last *device.Buffer
@@ -67,7 +68,7 @@ type stiff struct {
 }
 
 func cannot(why error, times int64) stiff {
-	d := stiff{ptx.New(ptx.Config{}), new(atomic.Int64), new(atomic.Int64), why}
+	d := stiff{ptxtest.New(ptx.Config{}), new(atomic.Int64), new(atomic.Int64), why}
 	d.times.Store(times)
 	return d
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
@@ -31,7 +32,7 @@ func hopper(t *testing.T, d cuda.Driver) *device.Accelerator {
 	if d == nil {
 		if d = testgpu.Open(t, ptx.Config{Races: true}); d.Info().Arch != hopperArch {
 			require.NoError(t, d.Close())
-			d = ptx.New(ptx.Config{Races: true})
+			d = ptxtest.New(ptx.Config{Races: true})
 		}
 		if m, ok := d.(*ptx.Machine); ok {
 			d = several{m}
@@ -150,7 +151,7 @@ func (d withoutImage) Load(image []byte) (cuda.Module, error) {
 func TestAttentionThatProductsOfFourWarpsCannotMakeIsMadeByOthersAndCounted(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 90))
 	var refused, full int
-	machine := func(arch int) *ptx.Machine { return ptx.New(ptx.Config{Arch: arch}) }
+	machine := func(arch int) *ptx.Machine { return ptxtest.New(ptx.Config{Arch: arch}) }
 	for name, c := range map[string]struct {
 		d   cuda.Driver
 		of  kernels.Attention
@@ -228,7 +229,7 @@ func TestEveryWaitOfAttentionByProductsOfFourWarpsIsNeeded(t *testing.T) {
 		}
 		return all, acc.Close()
 	}
-	want, err := run(&missing{ptx.New(ptx.Config{}), regexp.MustCompile("none"), 0})
+	want, err := run(&missing{ptxtest.New(ptx.Config{}), regexp.MustCompile("none"), 0})
 	require.NoError(t, err)
 	every, all := soak.Cases(1) > 1, 0
 	for _, c := range []struct {
@@ -245,7 +246,7 @@ func TestEveryWaitOfAttentionByProductsOfFourWarpsIsNeeded(t *testing.T) {
 		{`(?m)^\tbar\.sync \t0;\n`, 1, nil},
 	} {
 		for nth := range c.n + 1 {
-			p := &missing{ptx.New(ptx.Config{Steps: 1 << 22}), regexp.MustCompile(c.line), nth}
+			p := &missing{ptxtest.New(ptx.Config{Steps: 1 << 22}), regexp.MustCompile(c.line), nth}
 			_, is := p.spoil(cu.Module("attention_h64"))
 			require.Equal(t, nth < c.n, is, c.line)
 			if all++; !is || slices.Contains(c.needless, nth) || !every && all%8 != 0 {
@@ -260,7 +261,7 @@ func TestEveryWaitOfAttentionByProductsOfFourWarpsIsNeeded(t *testing.T) {
 func TestProductsOfFourWarpsAskLittleOfMemory(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 90))
 	for d, most := range map[int]float64{64: 7, 128: 4} { // instructions for each 16×8×16 multiplied
-		m := ptx.New(ptx.Config{Traffic: true})
+		m := ptxtest.New(ptx.Config{Traffic: true})
 		g := hopper(t, m)
 		l := lies{of: kernels.Attention{Causal: true}, in: 7, out: 1}
 		in, _ := l.wide(t, heads{1, 512, 512, 1, d}.grouped(r, 1))
@@ -330,7 +331,7 @@ func (m *counting) EncodeMap(x cuda.TensorMap) ([cuda.MapBytes]byte, error) {
 }
 
 func TestAMapIsEncodedAgainWhereWhatItDescribesLiesElsewhere(t *testing.T) {
-	m := &counting{Machine: ptx.New(ptx.Config{})}
+	m := &counting{Machine: ptxtest.New(ptx.Config{})}
 	g := hopper(t, m)
 	f := &frame{of: &sequence{backend: g.Memory().(*memory).backend}}
 	f.list.Add(nil, [3]uint32{1, 1, 1}, [3]uint32{1, 1, 1}, 0)

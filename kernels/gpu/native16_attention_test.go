@@ -17,6 +17,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
@@ -116,7 +117,7 @@ func TestAttentionReadsBFloat16OnlyAsItsKernelsTakeIt(t *testing.T) {
 		return []*kernels.View{nil, {Shape: device.Shape{1, 2, 1, 8}, Offset: offset, Strides: strides}, nil}
 	}
 	q, sums := narrow(1, 2, 1, 8), float(1, 1, 2)
-	b := brief(t, ptx.New(ptx.Config{})).Memory().(*memory).backend
+	b := brief(t, ptxtest.New(ptx.Config{})).Memory().(*memory).backend
 	grad := func(y, gy kernels.Type) []kernels.Type { return []kernels.Type{q, q, q, y, sums, gy} }
 	for name, c := range map[string]struct {
 		i    kernels.Instr
@@ -143,7 +144,7 @@ func TestAttentionReadsBFloat16OnlyAsItsKernelsTakeIt(t *testing.T) {
 		})
 	}
 	require.False(t, b.writesNarrow(kernels.Attention{}, []kernels.Type{q, q, q}, 1), "the logarithms")
-	exact := machineOf(t, ptx.New(ptx.Config{})).Memory().(*memory).backend
+	exact := machineOf(t, ptxtest.New(ptx.Config{})).Memory().(*memory).backend
 	require.False(t, exact.readsNarrow(kernels.Attention{}, []kernels.Type{q, q, q}, 0), "products are to be of float32")
 	_, err := exact.lower(kernels.Attention{}, []kernels.Type{q, q, q}, []kernels.Type{q, sums})
 	require.ErrorIs(t, err, kernels.ErrNoBackend)
@@ -198,13 +199,13 @@ func TestEveryWaitForCopiesOfTilesIsNeeded(t *testing.T) {
 		}
 		return all, nil
 	}
-	right, err := run(t, ptx.New(ptx.Config{}))
+	right, err := run(t, ptxtest.New(ptx.Config{}))
 	require.NoError(t, err)
 	for nth := range wait.FindAllIndex(module, -1) {
 		if soak.Cases(1) == 1 && nth%3 != 0 {
 			continue // each takes as long as many other tests
 		}
-		wrong, err := run(t, &without{ptx.New(ptx.Config{}), wait, nth, module})
+		wrong, err := run(t, &without{ptxtest.New(ptx.Config{}), wait, nth, module})
 		require.True(t, err != nil || right != wrong, "wait %d", nth)
 	}
 }
@@ -221,7 +222,7 @@ func TestOnlyInfinityHidesAKey(t *testing.T) {
 	mask.V[10], mask.V[11] = -math.MaxFloat32, math.Inf(-1)
 	of, made := kernels.Attention{Masked: true}, map[Precision][]kerneltest.Tensor{}
 	for _, p := range []Precision{Float32, BF16} {
-		d, err := Config{Precision: p}.On(ptx.New(ptx.Config{}), device.CUDA(0))
+		d, err := Config{Precision: p}.On(ptxtest.New(ptx.Config{}), device.CUDA(0))
 		require.NoError(t, err)
 		got, err := lies{of: of}.run(t, d, []kerneltest.Tensor{q, k, v, mask})
 		require.NoError(t, err)

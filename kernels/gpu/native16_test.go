@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -196,7 +197,7 @@ func TestWhatHasNoKernelForBFloat16IsNotSaidToReadOrWriteIt(t *testing.T) {
 	wide := kernels.Type{Dtype: device.Float64, Shape: device.Shape{2, 3}}
 	require.False(t, b.writesNarrow(kernels.Normalize{}, []kernels.Type{wide}, 0))
 	require.False(t, b.readsNarrow(kernels.NormalizeGrad{}, []kernels.Type{x, x}, 0))
-	old := machineOf(t, ptx.New(ptx.Config{Arch: 75})).Memory().(*memory).backend
+	old := machineOf(t, ptxtest.New(ptx.Config{Arch: 75})).Memory().(*memory).backend
 	require.False(t, old.readsNarrow(kernels.CrossEntropyGrad{}, loss, 0))
 	require.False(t, old.writesNarrow(kernels.CrossEntropyGrad{}, loss, 0))
 }

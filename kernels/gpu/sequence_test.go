@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels"
 	backends "github.com/weft-project/weft/kernels/backend"
 )
@@ -86,7 +87,7 @@ func result(t testing.TB, d device.Device, b *device.Buffer) []float32 {
 }
 
 func TestOneRoutineRunsConcurrentlyOnDifferentBuffers(t *testing.T) {
-	d := on(t, ptx.New(ptx.Config{}))
+	d := on(t, ptxtest.New(ptx.Config{}))
 	r := chain(t, d, 4)
 	var wg sync.WaitGroup
 	for n := range 3 {
@@ -103,7 +104,7 @@ func TestOneRoutineRunsConcurrentlyOnDifferentBuffers(t *testing.T) {
 }
 
 func TestKernelsThatNothingHoldsAreUnloaded(t *testing.T) {
-	d := on(t, ptx.New(ptx.Config{}))
+	d := on(t, ptxtest.New(ptx.Config{}))
 	b, err := backends.For(d)
 	require.NoError(t, err)
 	m := &b.(*backend).made

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/ptx/simt"
 	"github.com/weft-project/weft/kernels"
 )
@@ -41,7 +42,7 @@ type bill struct {
 // traffic runs an instruction on a machine of its own, and gives what each of its kernels asked of
 // memory, and the bytes of operands and results.
 func traffic(t *testing.T, l lies, x []kerneltest.Tensor) (by map[string]simt.Traffic, whole int) {
-	m := ptx.New(ptx.Config{Traffic: true})
+	m := ptxtest.New(ptx.Config{Traffic: true})
 	g, err := Config{Precision: BF16}.On(bare{m}, device.CUDA(0))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close()) }()

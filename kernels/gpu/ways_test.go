@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels"
 	backends "github.com/weft-project/weft/kernels/backend"
 )
@@ -31,7 +32,7 @@ func TestWhatDoesNotGoToTheLibraryIsCountedWithTheReason(t *testing.T) {
 		want   []kernels.Way
 	}{
 		"a library": {&library{}, []kernels.Way{{Work: "epilogue", By: "library", Times: 1}}},
-		"none":      {ptx.New(ptx.Config{}), []kernels.Way{{Work: "product", By: "kernels", Why: whyNoLibrary, Times: 1}}},
+		"none":      {ptxtest.New(ptx.Config{}), []kernels.Way{{Work: "product", By: "kernels", Why: whyNoLibrary, Times: 1}}},
 		"one that is not there": {&library{Lacks: all, Err: fmt.Errorf("%w: install it", cuda.ErrNoLibrary)}, []kernels.Way{
 			{Work: "epilogue", By: "kernels", Why: whyNoLibrary, Last: "a CUDA library is missing: install it", Times: 1},
 			{Work: "product", By: "kernels", Why: whyNoLibrary, Last: "a CUDA library is missing: install it", Times: 1},
@@ -51,7 +52,7 @@ func TestWhatDoesNotGoToTheLibraryIsCountedWithTheReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if l, ok := c.driver.(*library); ok {
-				l.Machine, l.T, l.Ran = ptx.New(ptx.Config{}), t, map[cuda.Epilogue]int{}
+				l.Machine, l.T, l.Ran = ptxtest.New(ptx.Config{}), t, map[cuda.Epilogue]int{}
 			}
 			d := on(t, c.driver)
 			i, in := withBias(rand.New(rand.NewPCG(5, 8)))
@@ -87,14 +88,14 @@ func TestWhereTheDriverTakesNoMachineCodeItCompilesPTXWhichIsCounted(t *testing.
 		75: {Work: "module", By: "PTX", Why: whyNoCubin, Times: 1}, 120: {Work: "module", By: "PTX", Why: whyNoCubin, Times: 1},
 		90: {Work: "module", By: "PTX", Why: whyFailedCubin, Last: (&cuda.Error{Op: "cuModuleLoadDataEx", Code: 209, Err: cuda.ErrImage}).Error(), Times: 1},
 	} {
-		d, r := on(t, older{ptx.New(ptx.Config{}), arch}), rand.New(rand.NewPCG(5, 10))
+		d, r := on(t, older{ptxtest.New(ptx.Config{}), arch}), rand.New(rand.NewPCG(5, 10))
 		kerneltest.Check(t, d, kernels.Softmax{Axis: 1}, drawn(r, device.Float32, 3, 5))
 		require.Equal(t, []kernels.Way{want}, backends.Ways(d))
 	}
 }
 
 func TestAnErrorOfTheLibraryThatKernelsWouldMeetTooIsNotPassedOver(t *testing.T) {
-	l := &library{Machine: ptx.New(ptx.Config{}), T: t, Ran: map[cuda.Epilogue]int{}, Lacks: func(cuda.ProductSpec) bool { return true }, Err: device.ErrLost}
+	l := &library{Machine: ptxtest.New(ptx.Config{}), T: t, Ran: map[cuda.Epilogue]int{}, Lacks: func(cuda.ProductSpec) bool { return true }, Err: device.ErrLost}
 	b, err := backends.For(on(t, l))
 	require.NoError(t, err)
 	i, in := withBias(rand.New(rand.NewPCG(5, 9)))
@@ -105,7 +106,7 @@ func TestAnErrorOfTheLibraryThatKernelsWouldMeetTooIsNotPassedOver(t *testing.T)
 // A library's workspace is the one thing without which the product can be had all the same.
 func TestWhereThereIsNoMemoryForALibrarysWorkspaceKernelsMultiply(t *testing.T) {
 	const bytes, space = 1 << 20, 1 << 19
-	l := &library{Machine: ptx.New(ptx.Config{Bytes: bytes}), T: t, Ran: map[cuda.Epilogue]int{}, Space: space}
+	l := &library{Machine: ptxtest.New(ptx.Config{Bytes: bytes}), T: t, Ran: map[cuda.Epilogue]int{}, Space: space}
 	d := on(t, l)
 	i, in := withBias(rand.New(rand.NewPCG(5, 10)))
 	kerneltest.Check(t, d, i, in...)
@@ -164,7 +165,7 @@ func TestGraphsAndWhatStoodInTheirWayAreCounted(t *testing.T) {
 }
 
 func TestBFloat16WithoutTensorCoresIsCounted(t *testing.T) {
-	d := brief(t, ptx.New(ptx.Config{Arch: 75}))
+	d := brief(t, ptxtest.New(ptx.Config{Arch: 75}))
 	r := rand.New(rand.NewPCG(6, 5))
 	kerneltest.Check(t, d, kernels.MatMul{}, drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7))
 	require.Equal(t, kernels.Way{Work: "bfloat16 product", By: "float32", Why: whyNoCores, Times: 2}, backends.Ways(d)[0])

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/collective/gpus"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/kernels/gpu"
 )
@@ -37,7 +38,7 @@ func TestTheMeanOfBuffersOnGPUsIsMadeThere(t *testing.T) {
 	var all sync.WaitGroup
 	for r, w := range rpctest.World(t, rpctest.Net(), 2) {
 		all.Go(func() {
-			dev, err := gpu.On(ptx.New(ptx.Config{Host: host}), device.CUDA(0))
+			dev, err := gpu.On(ptxtest.New(ptx.Config{Host: host}), device.CUDA(0))
 			if !assert.NoError(t, err) {
 				return
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/gpumem"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 )
 
 func TestTheNamedDeviceIsOpenedAndAutoFallsBackToTheCPU(t *testing.T) {
@@ -20,7 +21,7 @@ func TestTheNamedDeviceIsOpenedAndAutoFallsBackToTheCPU(t *testing.T) {
 			return nil, none
 		}
 		opened = append(opened, n)
-		return ptx.New(ptx.Config{}), nil
+		return ptxtest.New(ptx.Config{}), nil
 	}, true}
 	empty := gpus{func() (int, error) { return 0, none }, func(int) (cuda.Driver, error) { return nil, none }, true}
 	without := gpus{empty.which, empty.open, false}
@@ -71,7 +72,7 @@ func TestAWorkersPeersAreAllOthers(t *testing.T) {
 
 func TestWhatAGPUFoundWrongIsToldWhenItIsSettled(t *testing.T) {
 	require.NoError(t, Settle(device.Host()))
-	g, err := gpumem.NewGPU(ptx.New(ptx.Config{}))
+	g, err := gpumem.NewGPU(ptxtest.New(ptx.Config{}))
 	require.NoError(t, err)
 	d := device.Over(GPU, g, 0)
 	require.NoError(t, Settle(d))

@@ -103,7 +103,7 @@ func TestRegistersThatShareAPlaceHoldWhatTheyWould(t *testing.T) {
 		text := program(rand.New(rand.NewPCG(seed, 3)))
 		src, err := syntax.Parse(text)
 		require.NoError(t, err)
-		shared, err := Kernel(src, nil, src.Funcs["k"], nil)
+		shared, err := Kernel(src, src.Funcs["k"], false)
 		require.NoError(t, err)
 		c := &compiler{src: src}
 		require.NoError(t, c.entry(src.Funcs["k"])) // every register in a place of its own

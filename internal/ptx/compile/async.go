@@ -49,6 +49,6 @@ func (c *compiler) async(s *syntax.Statement) (simt.Exec, error) {
 			return nil, err
 		}
 	}
-	k := &simt.AsyncCopy{To: to, From: from, Size: size, N: n, Meter: c.k.Meter}
-	return c.metered(k.Run, to), nil
+	k := &simt.AsyncCopy{To: to, From: from, Size: size, N: n}
+	return c.counted(k.Run, to), nil
 }

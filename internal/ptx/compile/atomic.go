@@ -62,7 +62,7 @@ func (c *compiler) atomic(s *syntax.Statement) (simt.Exec, error) {
 	default:
 		return nil, errUnknown
 	}
-	return c.metered(run, a), nil
+	return c.counted(run, a), nil
 }
 
 func updates[T simt.Integer](a simt.Access, d, b, e int, t syntax.Type, f func(old, b, e uint64) uint64) simt.Exec {

@@ -52,6 +52,9 @@ func (c *compiler) barrier(s *syntax.Statement, o *simt.Op) error {
 	u32 := syntax.Type{Kind: 'u', Size: 4}
 	id, err := c.in(args[0], u32)
 	b.Barrier, b.Count = int32(id), -1
+	if b.Arrive && len(args) == 1 {
+		return errors.New("who arrives says for how many threads the barrier is")
+	}
 	if err == nil && len(args) == 2 {
 		var n int
 		n, err = c.in(args[1], u32)

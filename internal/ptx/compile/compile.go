@@ -14,7 +14,8 @@ type symKind uint8
 const (
 	symReg symKind = iota
 	symPred
-	symConst // an address
+	symConst // an address in shared memory
+	symGlobal
 	symDynamic
 	symParam // of the kernel
 	symLocal // also a parameter of a function that is called
@@ -23,7 +24,7 @@ const (
 // symbol is what a name means.
 type symbol struct {
 	kind  symKind
-	index int // register, address or offset
+	index int // register, address, offset, or variable of the module
 	typ   syntax.Type
 	count int // of a family of registers; made when they are used
 }
@@ -45,12 +46,12 @@ type fixup struct {
 // compiler makes one kernel of an entry. Functions that it calls are put in its place.
 type compiler struct {
 	src     *syntax.Source
-	globals map[string]uint64
-	meter   *simt.Traffic // where the kernel counts; or nil
+	metered bool
 	k       *simt.Kernel
 	at      *scope
 	consts  map[uint64]int
-	dynamic int // the register that holds where dynamic shared memory begins, or -1
+	globals map[simt.GlobalAt]int // registers of addresses, by what they are but for the register
+	dynamic int                   // the register that holds where dynamic shared memory begins, or -1
 	depth   int
 	seen    int // statements, those of called functions at every call
 
@@ -66,10 +67,10 @@ const (
 	maxLocal = 512 << 10
 )
 
-// Kernel compiles an entry of a module. Globals says where the module's variables lie. A meter,
-// where there is one, counts what the kernel asks of memory.
-func Kernel(src *syntax.Source, globals map[string]uint64, f *syntax.Function, meter *simt.Traffic) (*simt.Kernel, error) {
-	c := &compiler{src: src, globals: globals, meter: meter}
+// Kernel compiles an entry of a module, which is to be linked where it is used. A metered one tells
+// its block's meter what it asks of memory.
+func Kernel(src *syntax.Source, f *syntax.Function, metered bool) (*simt.Kernel, error) {
+	c := &compiler{src: src, metered: metered}
 	if err := c.entry(f); err != nil {
 		return nil, err
 	}
@@ -94,16 +95,19 @@ func Kernel(src *syntax.Source, globals map[string]uint64, f *syntax.Function, m
 	for k := range c.k.Special {
 		c.k.Special[k].Reg = c.home(c.k.Special[k].Reg)
 	}
+	for k := range c.k.Globals {
+		c.k.Globals[k].Reg = c.home(c.k.Globals[k].Reg)
+	}
 	return c.k, nil
 }
 
 // entry compiles an entry from its beginning.
 func (c *compiler) entry(f *syntax.Function) error {
-	k := &simt.Kernel{Name: f.Name, Threads: f.Threads, Granule: 4, Meter: c.meter}
+	k := &simt.Kernel{Name: f.Name, Threads: f.Threads, Granule: 4}
 	if c.k != nil { // it is as long as it was the first time
 		k.Code, k.Text = make([]simt.Op, 0, len(c.k.Code)), c.k.Text[:0]
 	}
-	c.k, c.at, c.consts, c.dynamic, c.depth, c.seen = k, nil, map[uint64]int{}, -1, 0, 0
+	c.k, c.at, c.consts, c.globals, c.dynamic, c.depth, c.seen = k, nil, map[uint64]int{}, map[simt.GlobalAt]int{}, -1, 0, 0
 	c.marks, c.pinned = nil, nil
 	c.push(true)
 	for _, v := range f.Params {
@@ -271,6 +275,20 @@ func (c *compiler) constant(v uint64) int {
 	return c.reads(k)
 }
 
+// global gives the register that holds the address of a variable of the module, or one so far behind
+// it. What it is linking says.
+func (c *compiler) global(v int, off int64) int {
+	g := simt.GlobalAt{Var: v, Off: off}
+	k, ok := c.globals[g]
+	if !ok {
+		k = c.register()
+		c.pinned[k] = true
+		c.globals[g], g.Reg = k, k
+		c.k.Globals = append(c.k.Globals, g)
+	}
+	return c.reads(k)
+}
+
 // lookup finds what a name means, and gives registers their place when they are first used.
 func (c *compiler) lookup(name string) (symbol, bool) {
 	s := c.at
@@ -288,14 +306,15 @@ func (c *compiler) lookup(name string) (symbol, bool) {
 			break
 		}
 	}
-	if at, ok := c.globals[name]; ok {
-		return symbol{kind: symConst, index: int(at)}, true
-	}
-	for _, v := range c.src.Vars {
-		if v.Name == name && v.Space == "shared" {
+	for k, v := range c.src.Vars {
+		switch {
+		case v.Name != name:
+		case v.Space == "shared":
 			sym := c.shared(v)
 			s.names[name] = sym
 			return sym, true
+		default:
+			return symbol{kind: symGlobal, index: k}, true
 		}
 	}
 	return symbol{}, false

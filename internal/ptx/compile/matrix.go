@@ -40,13 +40,13 @@ func (c *compiler) mma(s *syntax.Statement) (simt.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, meter := &tile{d: d, a: a, b: b, sum: sum, k: k, each: each, of: t.Kind}, c.k.Meter
+	p := &tile{d: d, a: a, b: b, sum: sum, k: k, each: each, of: t.Kind}
 	return func(w *simt.Warp, m uint32) {
 		if m != simt.Full {
 			w.FailAt(w.Live, 0, "a product of matrices by a part of a warp")
 			return
 		}
-		if meter != nil {
+		if meter := w.Meter(); meter != nil {
 			meter.Products++
 		}
 		p.execute(w)
@@ -149,13 +149,13 @@ func (c *compiler) ldmatrix(s *syntax.Statement) (simt.Exec, error) {
 	if a.Space != simt.Shared && a.Space != simt.Generic {
 		return nil, errUnknown
 	}
-	trans, meter := s.Has("trans"), c.k.Meter
+	trans := s.Has("trans")
 	return func(w *simt.Warp, m uint32) {
 		if m != simt.Full {
 			w.FailAt(w.Live, 0, "a load of matrices by a part of a warp")
 			return
 		}
-		if meter != nil {
+		if meter := w.Meter(); meter != nil {
 			meter.Count(&a, &w.Regs[a.Reg], simt.Full>>(32-8*n))
 		}
 		loadMatrices(w, &a, d, trans)

@@ -77,7 +77,7 @@ func (c *compiler) load(s *syntax.Statement) (simt.Exec, error) {
 		}
 	}
 	ts := s.Types()
-	return c.metered(loadsOf(ts[len(ts)-1])(a, d), a), nil
+	return c.counted(loadsOf(ts[len(ts)-1])(a, d), a), nil
 }
 
 // loadsOf gives the load of a type, which is extended to what a register has.
@@ -138,7 +138,7 @@ func (c *compiler) store(s *syntax.Statement) (simt.Exec, error) {
 			return nil, err
 		}
 	}
-	return c.metered(storesOf(t.Size)(a, v), a), nil
+	return c.counted(storesOf(t.Size)(a, v), a), nil
 }
 
 func storesOf(size int) func(a simt.Access, v []int) simt.Exec {
@@ -153,14 +153,13 @@ func storesOf(size int) func(a simt.Access, v []int) simt.Exec {
 	return simt.Stores[uint64]
 }
 
-// metered counts what an instruction asks of memory, before it does so.
-func (c *compiler) metered(run simt.Exec, a simt.Access) simt.Exec {
-	t := c.k.Meter
-	if t == nil {
+// counted counts what an instruction asks of memory, before it does so.
+func (c *compiler) counted(run simt.Exec, a simt.Access) simt.Exec {
+	if !c.metered {
 		return run
 	}
 	return func(w *simt.Warp, m uint32) {
-		t.Count(&a, &w.Regs[a.Reg], m)
+		w.Meter().Count(&a, &w.Regs[a.Reg], m)
 		run(w, m)
 	}
 }

@@ -41,6 +41,8 @@ func (c *compiler) in(o syntax.Operand, t syntax.Type) (int, error) {
 			return 0, errors.New("a distance from dynamic shared memory")
 		}
 		return c.reads(c.dynamic), nil
+	case symGlobal:
+		return c.global(sym.index, o.Off), nil
 	}
 	return c.constant(uint64(int64(sym.index) + o.Off)), nil
 }

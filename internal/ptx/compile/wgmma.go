@@ -45,9 +45,8 @@ func (c *compiler) wgmma(s *syntax.Statement) (simt.Exec, error) {
 		if err != nil {
 			return nil, err
 		}
-		meter := c.k.Meter
 		do = func(w *simt.Warp) {
-			if meter != nil {
+			if meter := w.Meter(); meter != nil {
 				meter.Products++
 				meter.Operands += p.operands()
 			}

@@ -17,7 +17,7 @@ import (
 
 // NewLibrary is a library that lacks nothing.
 func NewLibrary(t testing.TB, c ptx.Config) *Library {
-	return &Library{Machine: ptx.New(c), T: t, Ran: map[cuda.Epilogue]int{}}
+	return &Library{Machine: New(c), T: t, Ran: map[cuda.Epilogue]int{}}
 }
 
 // Library is a machine with a library for products, which are computed on the host by their

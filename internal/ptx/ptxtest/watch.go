@@ -17,7 +17,7 @@ const grace = 10 * time.Second
 
 // GPU makes a device that has memory and no kernels, and watches it.
 func GPU(t testing.TB, id device.ID, c ptx.Config) *device.Accelerator {
-	m := ptx.New(c)
+	m := New(c)
 	g, err := gpumem.NewGPU(m)
 	require.NoError(t, err)
 	d := device.Over(id, g, 0)

@@ -16,7 +16,6 @@ type AsyncCopy struct {
 	To, From Access
 	Size     int // register: how many of the bytes are read; the rest is zero
 	N        int
-	Meter    *Traffic
 }
 
 // Run begins the copies of some lanes.
@@ -42,8 +41,8 @@ func (c *AsyncCopy) Run(w *Warp, m uint32) {
 		}
 		w.async = append(w.async, k)
 	}
-	if c.Meter != nil {
-		c.Meter.Count(&c.From, &w.Regs[c.From.Reg], reading)
+	if w.b.meter != nil {
+		w.b.meter.Count(&c.From, &w.Regs[c.From.Reg], reading)
 	}
 }
 

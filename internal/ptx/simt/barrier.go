@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // arrive brings a strand to a barrier.
@@ -22,47 +23,63 @@ func (w *Warp) arrive(s *strand, o *Op, m uint32) {
 		return
 	}
 	b := w.b
-	if all := 32 * len(b.warps); b.come(int(id)) > 0 && cmp.Or(b.counts[id], all) != cmp.Or(count, all) {
+	if all := 32 * len(b.warps); b.asked(int(id)) && cmp.Or(b.counts[id], all) != cmp.Or(count, all) {
 		w.Fail(lane, 0, fmt.Sprintf("barrier %d is for %d threads, and for %d, too", id, cmp.Or(b.counts[id], all), cmp.Or(count, all)))
 		return
 	}
+	s.state, s.bar, s.need, s.counted = waiting, int(id), count, false
 	b.counts[id] = max(b.counts[id], count)
-	if s.bar = int(id); o.Bar.Arrive {
-		b.arrived[id] += bits.OnesCount32(m)
-		s.pc++
-	} else {
-		s.state = waiting
-	}
-	need := b.counts[id]
-	if need == 0 {
-		return // release looks, as those who end are not waited for
-	}
-	switch n := b.come(int(id)); { // at once: who comes next comes to the next phase
-	case n > need:
-		w.Fail(lane, 0, fmt.Sprintf("%d threads come to barrier %d for %d", n, id, need))
-	case n == need:
-		b.changes++
-		b.complete(int(id), false)
-	}
+	b.arrivals(int(id)) // at once: who comes next comes to the next phase
 }
 
-// come is how many threads have come to a barrier.
-func (b *block) come(id int) int {
-	n := b.arrived[id]
+// asked says whether somebody has come to a barrier in its phase.
+func (b *block) asked(id int) bool {
+	at := func(s strand) bool { return s.state == waiting && s.bar == id }
+	return b.arrived[id] > 0 || slices.ContainsFunc(b.warps, func(w *Warp) bool { return slices.ContainsFunc(w.strands, at) })
+}
+
+// arrivals counts the warps that have come to a barrier for a number of threads, and opens it where
+// all have. A warp comes when all its threads have that have not ended, and counts as 32 of them,
+// however many it has; those who only arrive wait for their warp, and no longer. It says whether
+// one has come. A barrier of all threads is for release, as those who end are not waited for.
+func (b *block) arrivals(id int) (some bool) {
 	for _, w := range b.warps {
+		var m uint32
 		for _, s := range w.strands {
-			if s.state == waiting && s.bar == id {
-				n += bits.OnesCount32(s.m)
+			if s.state == waiting && s.bar == id && !s.counted {
+				m |= s.m
 			}
 		}
+		if b.counts[id] == 0 || m == 0 || m != w.Live {
+			continue
+		}
+		some = true
+		b.arrived[id] += 32
+		for k := range w.strands {
+			if s := &w.strands[k]; !b.k.Code[s.pc].Bar.Arrive {
+				s.counted = true
+			} else {
+				s.state = running
+				s.pc++
+			}
+		}
+		if b.arrived[id] == b.counts[id] {
+			b.changes++
+			b.complete(id, false)
+		}
 	}
-	return n
+	return some
 }
 
 // release lets those go on whose barrier, of all threads, is complete. It says whether there was
 // one.
 func (b *block) release() bool {
 	n, live, come := 0, 0, b.arrived
+	for id := range b.counts { // of a warp of which some have ended
+		if b.arrivals(id) {
+			n++
+		}
+	}
 	for _, w := range b.warps {
 		live += bits.OnesCount32(w.Live)
 		for _, s := range w.strands {
@@ -92,7 +109,7 @@ func (b *block) complete(id int, all bool) {
 	first := int32(-1)
 	for _, w := range b.warps {
 		for _, s := range w.strands {
-			if s.state != waiting || s.bar != id {
+			if s.state != waiting || s.bar != id || s.counted == all {
 				continue
 			}
 			o := &b.k.Code[s.pc]
@@ -113,7 +130,11 @@ func (b *block) complete(id int, all bool) {
 	for _, w := range b.warps {
 		for k := range w.strands {
 			s := &w.strands[k]
-			if s.state != waiting || s.bar != id {
+			switch {
+			case s.state != waiting || s.bar != id:
+				continue
+			case s.counted == all:
+				b.counts[id] = s.need // of the next phase
 				continue
 			}
 			b.k.Code[s.pc].Bar.result(w, s.m, yes, total)

@@ -14,6 +14,7 @@ type block struct {
 	dim     [3]uint32
 	grid    [3]uint32
 	dynamic int
+	meter   *Traffic // or nil
 
 	warps   []*Warp
 	shared  []byte

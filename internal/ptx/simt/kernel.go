@@ -1,6 +1,9 @@
 package simt
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // opKind says how a warp goes on behind an instruction.
 type opKind uint8
@@ -46,7 +49,7 @@ func (o Origin) String() string {
 	return s
 }
 
-// Kernel is an entry made ready.
+// Kernel is an entry made ready. It is never changed: machines may share it.
 type Kernel struct {
 	Name       string
 	Params     []Param
@@ -57,10 +60,29 @@ type Kernel struct {
 	Preds      int
 	Template   []uint64 // what every lane of a register begins as
 	Special    []Special
-	Static     int      // bytes of shared memory
-	Local      int      // bytes of local memory of a thread
-	Granule    int      // the smallest access to shared memory
-	Meter      *Traffic // or nil
+	Static     int // bytes of shared memory
+	Local      int // bytes of local memory of a thread
+	Granule    int // the smallest access to shared memory
+	Globals    []GlobalAt
+}
+
+// GlobalAt is a register that holds the address of a variable of the module, or one so far behind it.
+type GlobalAt struct {
+	Reg, Var int
+	Off      int64
+}
+
+// Link is the kernel where the variables of its module lie at some addresses.
+func (k *Kernel) Link(vars []uint64) *Kernel {
+	if len(k.Globals) == 0 {
+		return k
+	}
+	linked := *k
+	linked.Template = slices.Clone(k.Template)
+	for _, g := range k.Globals {
+		linked.Template[g.Reg] = vars[g.Var] + uint64(g.Off)
+	}
+	return &linked
 }
 
 // barrierOp is a bar instruction.

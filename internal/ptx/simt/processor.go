@@ -20,6 +20,7 @@ type Launch struct {
 // Runner runs a kernel. It keeps the block of one launch for the next.
 type Runner struct {
 	Kernel *Kernel
+	Meter  *Traffic // of a metered kernel; or nil
 	ready  *block
 }
 
@@ -32,7 +33,7 @@ func (r *Runner) Run(p *Processor, l Launch) error {
 		b = newBlock(p, k, threads, shared)
 		r.ready = b
 	}
-	b.params, b.dim, b.grid, b.dynamic = l.Params, l.Block, l.Grid, l.Shared
+	b.params, b.dim, b.grid, b.dynamic, b.meter = l.Params, l.Block, l.Grid, l.Shared, r.Meter
 	b.fault, b.steps, b.limit = nil, 0, p.Limit
 	b.launch = p.blocks + 1
 	defer r.account(p, b)
@@ -55,7 +56,7 @@ func (r *Runner) Run(p *Processor, l Launch) error {
 // account counts a launch.
 func (r *Runner) account(p *Processor, b *block) {
 	p.Steps += b.steps
-	if t := r.Kernel.Meter; t != nil {
+	if t := r.Meter; t != nil {
 		t.Launches++
 		t.Steps += b.steps
 	}

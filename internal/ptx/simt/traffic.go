@@ -32,6 +32,9 @@ type Wavefronts struct {
 	Taken int64
 }
 
+// Meter is where a warp's kernel counts; nil where nobody wants to know.
+func (w *Warp) Meter() *Traffic { return w.b.meter }
+
 // Count adds an access of a warp. Lanes of one instruction are in one space.
 func (t *Traffic) Count(a *Access, at *Lanes, m uint32) {
 	if m == 0 {

@@ -21,6 +21,9 @@ type strand struct {
 	m     uint32
 	state strandState
 	bar   int // the barrier
+
+	need    int  // how many threads it says that the barrier is for; 0: all
+	counted bool // its warp has come
 }
 
 // Warp is 32 threads, and their registers.
@@ -68,6 +71,7 @@ const slice = 1 << 16
 // runSlice goes on until every strand waits or has ended, or the slice is over. It says whether
 // anything was done.
 func (w *Warp) runSlice() (moved bool) {
+	ClearUppers()
 	left := slice
 	for k := range w.strands {
 		if w.strands[k].state == polled {

@@ -12,12 +12,13 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
 // What is measured works on numbers that differ: a GPU is faster on constants.
 func TestMemoryThatIsMeasuredIsFilledWithNoiseThatIsTheSameInEachRun(t *testing.T) {
-	dev, err := gpu.On(ptx.New(ptx.Config{}), device.CUDA(0))
+	dev, err := gpu.On(ptxtest.New(ptx.Config{}), device.CUDA(0))
 	require.NoError(t, err)
 	const n = 1000
 	var runs [2][][]byte
@@ -63,7 +64,7 @@ func TestTheGPUIsHeldFromTheFirstBenchmarkToTheLast(t *testing.T) {
 	b.open = func() (cuda.Driver, error) {
 		require.Equal(t, opened > 0, open > 0, "a driver was open since the first one")
 		open, opened = open+1, opened+1
-		return counting{ptx.New(ptx.Config{}), &open}, nil
+		return counting{ptxtest.New(ptx.Config{}), &open}, nil
 	}
 	require.NoError(t, b.cases(t.Context(), []string{"copy", "product", "launch"}))
 	require.Zero(t, open)

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -104,7 +105,7 @@ func TestAFaultThatLossesDoNotShowIsFoundByGradients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			right, err := f.right.right()
 			require.NoError(t, err)
-			dev, err := gpu.Config{Precision: gpu.BF16}.On(f.driver(ptx.New(ptx.Config{})), device.CUDA(0))
+			dev, err := gpu.Config{Precision: gpu.BF16}.On(f.driver(ptxtest.New(ptx.Config{})), device.CUDA(0))
 			require.NoError(t, err)
 			var l checked
 			err = l.compare(f.planted, dev, gpu.BF16, right)

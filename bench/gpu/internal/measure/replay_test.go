@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -48,7 +49,7 @@ func TestATrainingStepIsReplayedOnceItsMemoryHasSettled(t *testing.T) {
 		"small MLP": {newSmall(full.small), 1, 2}, // the update; forward and backward
 		"GPT":       {newGPT(layered), 7, 27},     // four updates of up to 44 parameters, and the embedding; a function serves 12 layers
 	} {
-		d := &idle{Driver: ptx.New(ptx.Config{})}
+		d := &idle{Driver: ptxtest.New(ptx.Config{})}
 		dev, err := gpu.On(d, device.CUDA(0))
 		require.NoError(t, err)
 		step, err := c.m.on(dev).stepper()

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/bench/gpu/internal/places"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
@@ -26,7 +27,7 @@ func splitOnOneGPU(t *testing.T, lanes []string) trained {
 	host, token, ended := new(ptx.Host), transport.NewToken(), make(chan error, 1)
 	var out trained
 	worker := func(rank int) error {
-		d, err := gpu.On(ptx.New(ptx.Config{Host: host, UUID: "GPU-1"}), device.CUDA(rank))
+		d, err := gpu.On(ptxtest.New(ptx.Config{Host: host, UUID: "GPU-1"}), device.CUDA(rank))
 		if err != nil {
 			return err
 		}

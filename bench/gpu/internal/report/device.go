@@ -7,9 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +37,7 @@ type GPU struct {
 	Library    string             `json:"cublaslt"` // where it is and its version, or why there is none
 	LoadMS     map[string]float64 `json:"load_ms"`  // how long the driver takes for each module of PTX
 	LoadErrors map[string]string  `json:"load_errors,omitempty"`
+	Refused    map[string]string  `json:"experiments_refused,omitempty"` // why modules of experiments cannot be loaded
 	Host       string             `json:"host"`
 }
 
@@ -80,7 +83,7 @@ func report(at places.Place, early func(*GPU), next func(what string)) (*GPU, er
 	i := d.Info()
 	r := &GPU{
 		Case: "gpu", Name: i.Name, UUID: i.UUID, Arch: i.Arch, Driver: i.Driver, Processors: i.Processor, Memory: i.Memory, Shared: i.Shared,
-		LoadMS: map[string]float64{}, LoadErrors: map[string]string{},
+		LoadMS: map[string]float64{}, LoadErrors: map[string]string{}, Refused: map[string]string{},
 		Host: fmt.Sprintf("%s/%s, %d processors, %s%s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), kernelModule("/proc/driver/nvidia/version")),
 	}
 	next("asking for its free memory")
@@ -116,6 +119,9 @@ func (r *GPU) Notes() (notes []string) {
 	if strings.Contains(r.Name, " MIG ") {
 		notes = append(notes, "this is a slice of a GPU (MIG): its figures are a slice's")
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.Refused)) {
+		notes = append(notes, fmt.Sprintf("the module %s, of an experiment, cannot be loaded: %s", name, r.Refused[name]))
+	}
 	return notes
 }
 
@@ -135,9 +141,13 @@ var target = regexp.MustCompile(`\.target sm_(\d+)(a?)`)
 // timeLoading times the loading of each module that is for such a GPU, as programs load them.
 func (r *GPU) timeLoading(d cuda.Driver, next func(what string)) {
 	for name, text := range gpu.Modules() {
+		errs := r.LoadErrors
 		if m := target.FindSubmatch(text); m != nil {
 			if arch, _ := strconv.Atoi(string(m[1])); arch > d.Info().Arch || len(m[2]) > 0 && arch != d.Info().Arch {
 				continue // nobody asks for it there
+			}
+			if len(m[2]) > 0 { // others stand in for it
+				errs = r.Refused
 			}
 		}
 		next("loading the kernels of " + name)
@@ -148,7 +158,7 @@ func (r *GPU) timeLoading(d cuda.Driver, next func(what string)) {
 			err = m.Unload()
 		}
 		if err != nil {
-			r.LoadErrors[name] = err.Error()
+			errs[name] = err.Error()
 		}
 	}
 }

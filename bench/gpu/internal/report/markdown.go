@@ -29,7 +29,11 @@ func (r Result) Markdown() string {
 		if s.Verdict != OK {
 			why += " " + s.Shown()
 		}
-		fmt.Fprintf(&b, "| %s | %s | %.1f | %s |\n", s.Name, s.Verdict, s.Seconds, cell(why))
+		name := s.Name
+		if s.Experiment {
+			name += " (an experiment)"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %.1f | %s |\n", name, s.Verdict, s.Seconds, cell(why))
 	}
 	b.WriteString(rightTable(r.Steps) + benchTable(r.Steps) + waysList(r.Steps))
 	for _, s := range r.Steps {
@@ -58,11 +62,25 @@ func (r Result) headline() string {
 	case r.NoGPU != "" && r.State == Complete:
 		return "No GPU to check: " + printable.Text(r.NoGPU, 1000)
 	case r.State == Complete && r.Green:
-		text += ", and all is well"
+		text += ", and all is well" + r.experiments()
 	case r.State == Complete:
 		text += ", and not all is well"
 	}
 	return printable.Text(text, 1000)
+}
+
+// experiments says which of them went wrong.
+func (r Result) experiments() string {
+	var names []string
+	for _, s := range r.Steps {
+		if s.Experiment && s.Verdict != OK && s.Verdict != LeftOut {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " but for experiments: " + strings.Join(names, ", ")
 }
 
 // tally counts the steps.

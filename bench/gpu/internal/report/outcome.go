@@ -40,6 +40,8 @@ type Outcome struct {
 	Lines   []map[string]any `json:"lines,omitempty"`
 	Must    bool             `json:"must,omitempty"`
 	Aside   bool             `json:"aside,omitempty"`
+
+	Experiment bool `json:"experiment,omitempty"` // of what programs have to ask for: no verdict on the rest
 }
 
 // The verdicts, beside running. What is left out had no time, or what it needs is not here; what is
@@ -54,10 +56,10 @@ const (
 )
 
 // Green says that all was run, that every module loads, that what must be shown was, and that no
-// step of Weft's went wrong.
+// step of Weft's went wrong but an experiment.
 func Green(r Result) bool {
 	for _, s := range r.Steps {
-		if s.Verdict != OK && (s.Must || s.Verdict != LeftOut && !s.Aside) {
+		if s.Verdict != OK && (s.Must || s.Verdict != LeftOut && !s.Aside && !s.Experiment) {
 			return false
 		}
 	}

@@ -12,6 +12,12 @@ func TestGreenIsWhatLacksNothingOfWefts(t *testing.T) {
 	}
 	require.True(t, at(Failed, false, true), "PyTorch's failures are its own")
 	require.True(t, at(LeftOut, false, false))
+	for _, verdict := range []string{OK, Failed, Late, LeftOut} {
+		steps := []Outcome{{Name: "kernels", Verdict: OK, Must: true}, {Name: "hopper", Verdict: verdict, Experiment: true}}
+		require.True(t, Green(Result{State: Complete, GPU: &GPU{}, Steps: steps}), verdict)
+		steps[0].Verdict = Failed
+		require.False(t, Green(Result{State: Complete, GPU: &GPU{}, Steps: steps}))
+	}
 	require.False(t, at(Failed, false, false))
 	require.False(t, at(Late, false, false))
 	require.True(t, Green(Result{State: Complete, GPU: &GPU{}}))
@@ -41,8 +47,12 @@ func TestThePageLeavesOutWhatEveryStepPrintsThatEndsWell(t *testing.T) {
 func TestThePageSaysInItsHeadHowItWent(t *testing.T) {
 	for want, text := range map[string]string{
 		"**complete, and not all is well**: 1 of 1 steps in 0 s, 1 failed.": page(Outcome{Name: "a", Verdict: Failed}),
-		"**running**: 0 of 2 steps in 0 s, 1 running, 1 not run.":           Result{State: Running, Date: "2026-11-23", Steps: []Outcome{{Verdict: Running}, {Verdict: Waiting}}}.Markdown(),
-		"**complete, and all is well**":                                     Result{State: Complete, Green: true, Date: "2026-11-23", GPU: &GPU{}}.Markdown(),
+		"**complete, and all is well but for experiments: b, c**: 4 of 4 steps in 0 s, 2 ok, 1 failed, 1 late.": Result{State: Complete, Green: true, Date: "2026-11-23", GPU: &GPU{}, Steps: []Outcome{
+			{Name: "a", Verdict: OK}, {Name: "b", Verdict: Failed, Experiment: true}, {Name: "c", Verdict: Late, Experiment: true}, {Name: "d", Verdict: OK, Experiment: true},
+		}}.Markdown(),
+		"| b (an experiment) | ok | 0.0 |":                        page(Outcome{Name: "b", Verdict: OK, Experiment: true}),
+		"**running**: 0 of 2 steps in 0 s, 1 running, 1 not run.": Result{State: Running, Date: "2026-11-23", Steps: []Outcome{{Verdict: Running}, {Verdict: Waiting}}}.Markdown(),
+		"**complete, and all is well**":                           Result{State: Complete, Green: true, Date: "2026-11-23", GPU: &GPU{}}.Markdown(),
 	} {
 		require.Contains(t, text, want)
 	}

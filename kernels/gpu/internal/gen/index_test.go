@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/soak"
 )
 
@@ -60,7 +61,7 @@ func divided(t *testing.T, values []int, d int, wide bool) []int {
 	}
 	e.line("st.global.u64 [%s], %s;", at, q)
 	text, names := Module([]Kernel{{Body: e.text(32)}})
-	m := ptx.New(ptx.Config{})
+	m := ptxtest.New(ptx.Config{})
 	mod, err := m.Load([]byte(text))
 	require.NoError(t, err)
 	f, err := mod.Func(names[0], 0)
