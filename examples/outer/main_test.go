@@ -45,7 +45,7 @@ func TestWorkersOfAJobTrainOverTheNetworkThatThereIs(t *testing.T) {
 }
 
 func TestAWorkerThatIsToldToEndBetweenExchangesDoesSo(t *testing.T) {
-	s, k := learning(t, "digits")
+	s, k := learning(t, "digits", 1)
 	g, err := collective.Open(t.Context(), rpctest.World(t, rpctest.Net(), 1)[0], "outer")
 	require.NoError(t, err)
 	defer g.Close()
