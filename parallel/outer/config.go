@@ -15,6 +15,8 @@ var (
 	// ErrApart: members do not stand at the same exchange, or at the same values. Regroup, also with
 	// the same group, brings them together.
 	ErrApart = errors.New("the members have come apart")
+	// ErrNoState: under Each, those that had parameters, momentum and position are lost, or cut off.
+	ErrNoState = errors.New("no member has the group's state")
 )
 
 // Wire is how outer gradients travel. They are summed in float32, whatever it is; what rounding

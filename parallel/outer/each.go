@@ -60,16 +60,55 @@ func (l *Loop) attend(c context.Context, e *elastic.Epoch, join joining, work wo
 	c, stop := e.Context(c)
 	defer stop()
 	err = l.epoch(c, e, join, work)
-	return err != nil && c.Err() == nil && !errors.As(err, new(elsewhere)), err
+	if errors.As(err, new(elsewhere)) {
+		return l.goes(c, e), err
+	}
+	return err != nil && c.Err() == nil, err
+}
+
+// unnoticed is after how long the nodes have seen nothing of what has ended an epoch, as where links
+// are lost for a moment. It is longer than it takes until a node's silence is a loss.
+const unnoticed = 20 * time.Second
+
+// goes waits for the next epoch, and says whether this worker ends so that one comes. One that has
+// not come together with others, which train on, does at once. Of several that wait in vain one does,
+// and a first one, who has a state if any has, stays in any case.
+func (l *Loop) goes(c context.Context, e *elastic.Epoch) bool {
+	late := unnoticed
+	if !l.has {
+		late += unnoticed / 4
+	}
+	waits, stop := context.WithTimeout(c, late)
+	defer stop()
+	if !l.met && e.Store.Wait(waits, met) == nil {
+		return true
+	}
+	if <-waits.Done(); c.Err() != nil {
+		return false
+	}
+	for _, does := range []string{"stays", "goes"} {
+		who, err := e.Store.CompareSet(c, scope+"/"+does, nil, []byte(l.id))
+		if err != nil || string(who) == l.id {
+			return err == nil && does == "goes"
+		}
+	}
+	return false
 }
 
 // epoch is work among the workers of one epoch.
 func (l *Loop) epoch(c context.Context, e *elastic.Epoch, join joining, work working) error {
-	w, err := join(c, e, l.cfg)
-	if err != nil {
-		if errors.Is(err, rpc.ErrConfig) {
-			return err
-		}
+	l.store, l.world, l.met = e.Store, e.World, false
+	var err error
+	if l.has { // all know it that have joined
+		err = e.Store.Set(c, stateful, nil)
+	}
+	var w *rpc.Worker
+	if err == nil {
+		w, err = join(c, e, l.cfg)
+	}
+	if errors.Is(err, rpc.ErrConfig) {
+		return err
+	} else if err != nil {
 		return elsewhere{err}
 	}
 	defer l.posts.close() // what is under way has ended with w
@@ -79,19 +118,28 @@ func (l *Loop) epoch(c context.Context, e *elastic.Epoch, join joining, work wor
 	if err != nil {
 		return elsewhere{err}
 	}
-	l.g, l.world = g, e.World
+	l.g = g
 	if err = l.gather(c); err == nil {
+		l.met = true
+		err = e.Store.Set(c, met, nil)
+	}
+	if err != nil && (l.met || errors.Is(err, collective.ErrExcluded)) { // the others have no state, perhaps
+		err = elsewhere{err}
+	}
+	if err == nil {
 		err = work(c, e, l)
 	}
 	if err == nil {
 		err = l.insist(c, func() error { return l.part(c) })
 	}
 	switch {
-	case err == nil: // who is lost by now has a worker in its place soon, which needs this one
+	case err == nil && l.g.Size() == e.World:
 		if err = errors.Join(l.g.Close(), w.Leave(c)); err != nil {
 			err = elsewhere{err}
 		}
 		return err
+	case err == nil: // in the place of who is lost another one comes, which needs the state
+		err = elsewhere{fmt.Errorf("outer: %w: the work is done by %d of %d workers", collective.ErrLost, l.g.Size(), e.World)}
 	case errors.Is(context.Cause(c), elastic.ErrOver):
 		l.g.Abort(elastic.ErrOver) // the others will hear of it
 	default:
@@ -100,113 +148,23 @@ func (l *Loop) epoch(c context.Context, e *elastic.Epoch, join joining, work wor
 	return errors.Join(err, l.g.Close())
 }
 
-// elsewhere is an error that may be gone in another place.
-type elsewhere struct{ error }
+// What is there in the store of an epoch.
+const (
+	stateful = scope + "/state" // where one of its workers has come with a state
+	met      = scope + "/met"   // where workers have come together, and train
+)
 
-func (e elsewhere) Unwrap() error { return e.error }
-
-// others is an error for which this worker is not to blame, and some other is.
-type others struct{ error }
-
-func (e others) Unwrap() error { return e.error }
-
-func blamed(other bool, err error) error {
-	if other {
-		return others{err}
+// begin says whether members may begin that all have no state: in this epoch nobody has had one.
+func (l *Loop) begin(c context.Context) error {
+	if l.world == 0 {
+		return nil
 	}
-	return err
-}
-
-// passes says that what has failed may be tried again, when others have done something about it.
-func passes(err error) bool {
-	for _, of := range []error{collective.ErrLost, collective.ErrAborted, collective.ErrMismatch, collective.ErrUnconfirmed, rpc.ErrTimeout} {
-		if errors.Is(err, of) {
-			return true
-		}
+	there, err := l.store.Check(c, stateful)
+	if err == nil && there {
+		err = ErrNoState
 	}
-	return errors.As(err, new(others))
-}
-
-// pause is how long is waited before something is tried again.
-const pause = 20 * time.Millisecond
-
-// rest waits a little.
-func rest(c context.Context) {
-	select {
-	case <-time.After(pause):
-	case <-c.Done():
+	if err != nil {
+		return elsewhere{err}
 	}
-}
-
-// gather has all members of the group come together, without those that are lost meanwhile.
-func (l *Loop) gather(c context.Context) error {
-	for {
-		err := l.g.Err()
-		switch {
-		case err == nil:
-			if err = l.Regroup(c, l.g); err == nil {
-				return nil
-			}
-		case errors.Is(err, collective.ErrLost):
-			lost := err
-			var next *collective.Group
-			if next, err = l.g.Without(c); err != nil {
-				break
-			}
-			if l.g = next; 2*next.Size() <= l.world {
-				// The others may be at work in the next epoch, whatever this one's store has confirmed.
-				return elsewhere{fmt.Errorf("outer: %d of %d workers are left, and wait for the nodes: %w", next.Size(), l.world, lost)}
-			}
-		default: // another member is in the next epoch
-			return elsewhere{err}
-		}
-		switch {
-		case c.Err() != nil:
-			return context.Cause(c)
-		case err != nil && !passes(err):
-			return err
-		case err != nil && (l.g.Err() == nil || errors.Is(err, collective.ErrUnconfirmed)):
-			rest(c)
-		}
-	}
-}
-
-// mend goes on after something that has failed or not, in a loop of Each; again says that it is to
-// be done again.
-func (l *Loop) mend(c context.Context, err error) (again bool, _ error) {
-	again = err != nil
-	switch {
-	case l.world == 0:
-		return false, err
-	case c.Err() != nil:
-		return false, cmp.Or(err, context.Cause(c))
-	case l.g.Err() != nil:
-		return again, l.gather(c)
-	case errors.Is(err, ErrApart) && l.apart != l.Rounds()+1:
-		l.apart = l.Rounds() + 1 // if that does not help, nothing will
-		return again, l.gather(c)
-	case err != nil && passes(err):
-		return again, nil
-	}
-	return false, err
-}
-
-// insist does something until it is done.
-func (l *Loop) insist(c context.Context, do func() error) error {
-	for {
-		again, err := l.mend(c, do())
-		if !again || err != nil {
-			return err
-		}
-		rest(c)
-	}
-}
-
-// part waits until all make no more exchanges: each has all results then.
-func (l *Loop) part(c context.Context) error {
-	all, err := collective.Agree(collective.Scope(c, scope), l.g, head{Round: l.Rounds(), Done: true})
-	for rank, h := range all {
-		err = cmp.Or(err, wrong(rank, h, all[0], l.g, nil))
-	}
-	return err
+	return nil
 }

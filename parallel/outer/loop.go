@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/parallel/outer/internal/schedule"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
 )
 
 // Loop keeps the parameters of a group's members together. Make it with New, and end it with Close.
@@ -32,6 +33,8 @@ type Loop struct {
 	id     string            // by which others know it again
 	known  map[string]string // the members of the group before, by their ids
 	world  int               // workers of the epoch; 0: this loop is not of Each
+	store  store.Store       // of the epoch
+	met    bool              // this loop has come together with others in the epoch
 	apart  uint64            // the exchange before which members that had come apart were brought together, from 1
 
 	mu sync.Mutex

@@ -72,6 +72,11 @@ func (l *Loop) meet(c context.Context, g *collective.Group, own error) error {
 		}
 	}
 	begins := source < 0
+	if begins {
+		if err := l.begin(c); err != nil {
+			return err
+		}
+	}
 	spent := 0
 	l.with(func(m *schedule.Machine) { spent = m.Spent(common) })
 	if err := l.adopt(c, g, all, max(source, 0), spent, !begins); err != nil {
