@@ -58,10 +58,11 @@ func learn(t *testing.T, s settings, k *task, do func(w *trainer) (result, error
 		if gs[rank], err = collective.Open(t.Context(), ws[rank], "outer"); err != nil {
 			return err
 		}
-		w, err := newTrainer(s, k, gs[rank])
+		w, err := newTrainer(s, k, rank)
 		if err != nil {
 			return err
 		}
+		w.g = gs[rank]
 		rs[rank], err = do(w)
 		return err
 	}) {
@@ -196,9 +197,10 @@ func (w *changing) change(members []int, leaver, newcomer int) (next []int) {
 		if r == newcomer {
 			g, err := collective.Enlist(c, w.ws[r], "outer")
 			if err == nil {
-				w.ts[r], err = newTrainer(w.s, w.k, g)
+				w.ts[r], err = newTrainer(w.s, w.k, r)
 			}
 			if err == nil {
+				w.ts[r].g = g
 				w.loops[r], err = outer.New(c, g, w.ts[r].model.Params(), w.s.outer)
 			}
 			return err
@@ -228,9 +230,10 @@ func TestOneJoinsAndOneLeavesEveryTwoHundredSteps(t *testing.T) {
 				for _, err := range rpctest.Attempt(workers, func(r int) error {
 					g, err := collective.Open(t.Context(), w.ws[r], "outer", "worker0", "worker1", "worker2", "worker3")
 					if err == nil {
-						w.ts[r], err = newTrainer(s, k, g)
+						w.ts[r], err = newTrainer(s, k, r)
 					}
 					if err == nil {
+						w.ts[r].g = g
 						w.loops[r], err = outer.New(t.Context(), g, w.ts[r].model.Params(), s.outer)
 					}
 					return err

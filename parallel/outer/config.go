@@ -83,6 +83,7 @@ func (cfg Config) alike() string {
 type Change struct {
 	Round   uint64   // the exchange that comes next, from 0
 	Members []string // workers, by rank
+	Rank    int      // of this one
 	Lost    []string // that were members before, or have left
 	Came    []string
 }

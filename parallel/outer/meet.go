@@ -90,7 +90,7 @@ func (l *Loop) meet(c context.Context, g *collective.Group, own error) error {
 
 // know notes who the members are now, and tells what has changed.
 func (l *Loop) know(g *collective.Group, all []brought, begins bool) {
-	now, change := map[string]string{}, Change{Round: l.Rounds()}
+	now, change := map[string]string{}, Change{Round: l.Rounds(), Rank: g.Rank()}
 	for rank, m := range g.Members() {
 		b := all[rank]
 		_, before := l.known[b.ID]
