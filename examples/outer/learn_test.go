@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -86,14 +87,15 @@ func TestFiftyStepsAloneAreAsGoodAsFiftyTogetherForAFortiethOfTheBytes(t *testin
 	}
 	for _, data := range []string{"digits", "text"} {
 		together, bytes := make([]float64, seeds), int64(0)
-		t.Run(data+", together", func(t *testing.T) {
-			for i := range together {
-				s, k := learning(t, data, uint64(i+1))
-				r, b := learn(t, s, k, func(w *trainer) (result, error) { return w.together(t.Context(), s.steps) })
-				together[i], bytes = r.Loss, b
-				t.Logf("seed %d: loss %.4f, %d bytes", i+1, r.Loss, b)
-			}
-		})
+		for i := range together {
+			s, k := learning(t, data, uint64(i+1))
+			t.Run(fmt.Sprintf("%s, together, seed %d", data, i+1), func(t *testing.T) {
+				var r result
+				r, bytes = learn(t, s, k, func(w *trainer) (result, error) { return w.together(t.Context(), s.steps) })
+				together[i] = r.Loss
+				t.Logf("loss %.4f, %d bytes", r.Loss, bytes)
+			})
+		}
 		for name, c := range map[string]struct {
 			change func(cfg *outer.Config)
 			times  int64   // fewer bytes
@@ -106,19 +108,19 @@ func TestFiftyStepsAloneAreAsGoodAsFiftyTogetherForAFortiethOfTheBytes(t *testin
 			if data == "text" && c.worse == 1.05 && seeds == 1 {
 				continue // it takes its time
 			}
-			t.Run(data+", "+name, func(t *testing.T) {
-				mean := 0.0
-				for i, all := range together {
-					s, k := learning(t, data, uint64(i+1))
-					c.change(&s.outer)
+			mean := 0.0
+			for i, all := range together {
+				s, k := learning(t, data, uint64(i+1))
+				c.change(&s.outer)
+				t.Run(fmt.Sprintf("%s, %s, seed %d", data, name, i+1), func(t *testing.T) {
 					r, b := learn(t, s, k, func(w *trainer) (result, error) { return w.train(t.Context()) })
-					t.Logf("seed %d: loss %.4f (%+.2f %%), %d bytes (1/%.0f)", i+1, r.Loss, 100*(r.Loss/all-1), b, float64(bytes)/float64(b))
+					t.Logf("loss %.4f (%+.2f %%), %d bytes (1/%.0f)", r.Loss, 100*(r.Loss/all-1), b, float64(bytes)/float64(b))
 					require.LessOrEqual(t, c.times*b, bytes)
 					mean += r.Loss / all / float64(seeds)
-				}
-				t.Logf("in the mean %+.2f %%", 100*(mean-1))
-				require.LessOrEqual(t, mean, c.worse)
-			})
+				})
+			}
+			t.Logf("%s, %s: in the mean %+.2f %%", data, name, 100*(mean-1))
+			require.LessOrEqual(t, mean, c.worse)
 		}
 	}
 }

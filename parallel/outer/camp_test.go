@@ -162,16 +162,16 @@ func (m *camp) tell(p *proc, place elastic.Place) {
 
 // live is Each, with places that the test tells.
 func (m *camp) live(p *proc) error {
-	l, err := newLoop(p.params, m.cfg)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
 	select {
 	case <-p.told:
 	case <-p.c.Done():
 		return context.Cause(p.c)
 	}
+	l, err := newLoop(p.params, m.cfg)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
 	for {
 		m.mu.Lock()
 		e := &elastic.Epoch{Place: p.place}

@@ -66,12 +66,14 @@ func (l *Loop) attend(c context.Context, e *elastic.Epoch, join joining, work wo
 	return err != nil && c.Err() == nil, err
 }
 
-// unnoticed is after how long the nodes have seen nothing of what has ended an epoch, as where links
-// are lost for a moment. It is longer than it takes until a node's silence is a loss.
-const unnoticed = 20 * time.Second
+// How long is waited for the next epoch.
+const (
+	moving    = 2 * time.Second  // when others train on, or are on their way to it
+	unnoticed = 20 * time.Second // when nobody trains: longer than until a node's silence is a loss
+)
 
 // goes waits for the next epoch, and says whether this worker ends so that one comes. One that has
-// not come together with others, which train on, does at once. Of several that wait in vain one does,
+// not come together with others, which train on, does soon. Of several that wait in vain one does,
 // and a first one, who has a state if any has, stays in any case.
 func (l *Loop) goes(c context.Context, e *elastic.Epoch) bool {
 	late := unnoticed
@@ -81,11 +83,12 @@ func (l *Loop) goes(c context.Context, e *elastic.Epoch) bool {
 	waits, stop := context.WithTimeout(c, late)
 	defer stop()
 	if !l.met && e.Store.Wait(waits, met) == nil {
-		return true
+		waits, stop = context.WithTimeout(c, moving)
+		defer stop()
+		<-waits.Done()
+		return c.Err() == nil
 	}
-	if <-waits.Done(); c.Err() != nil {
-		return false
-	}
+	<-waits.Done()
 	for _, does := range []string{"stays", "goes"} {
 		who, err := e.Store.CompareSet(c, scope+"/"+does, nil, []byte(l.id))
 		if err != nil || string(who) == l.id {

@@ -124,7 +124,7 @@ func TestAWorkerWhoIsToBlameEndsAtOnceAndTheOthersGoOn(t *testing.T) {
 					require.ErrorAs(t, m.failed[0], ends)
 				}
 				require.Zero(t, m.anew)
-				require.Less(t, p.failed, 2*time.Second, "it does not wait for another place")
+				require.Less(t, p.failed, 2*time.Second, "it does not wait for another place: %v", m.failed)
 			})
 		})
 	}
@@ -149,7 +149,7 @@ func TestWhereTheNodesSeeNothingOneEndsSoThatTheOthersGoOn(t *testing.T) {
 				m.net.Heal(a.host, b.host)
 				m.end()
 				require.Zero(t, m.anew)
-				require.LessOrEqual(t, len(m.failed), 1)
+				require.LessOrEqual(t, len(m.failed), 1, "%v", m.failed)
 				failed += len(m.failed)
 			})
 		})
