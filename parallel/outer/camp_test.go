@@ -317,8 +317,8 @@ func (m *camp) end() {
 	}
 }
 
-// requireOracle says that the values are those of all exchanges, where each takes the mean over what
-// its members have made, weighted by that, in full, and what they have made counts once.
+// requireOracle says that the values are those of all exchanges, where each takes the mean over
+// what its members have made, weighted by that, in full, and what they have made counts once.
 func (m *camp) requireOracle() {
 	m.t.Helper()
 	want := 0.0

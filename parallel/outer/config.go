@@ -66,8 +66,8 @@ type Config struct {
 	// Changed is told of who is lost and who has come, on every member; nil: nobody is. It is called
 	// within New, Regroup and, under Each, Step and Finish, and must not call the loop.
 	Changed func(Change)
-	// Listen is where a worker's links come in under Each, as rpc.Config has it; empty: at any port of
-	// the address by which other nodes reach its own. Each worker has its own.
+	// Listen is where a worker's links come in under Each, as rpc.Config has it; empty: at any port
+	// of the address by which other nodes reach its own. Each worker has its own.
 	Listen string
 	// Logger hears of links under Each; default slog.Default().
 	Logger *slog.Logger

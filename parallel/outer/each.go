@@ -15,18 +15,18 @@ import (
 )
 
 // Each calls work with a loop of all workers of each epoch of which this worker is a part, until it
-// has returned nil on all of them: it is [elastic.Membership.Each] with a loop that keeps parameters,
-// momentum and position from one epoch to the next. Newcomers get them when an epoch begins, while
-// the others wait. Where a worker is lost the others go on within the epoch, at their next call of
-// the loop, as long as they are more than half of its workers: fewer wait for the nodes to agree.
+// has returned nil on all of them: it is [elastic.Membership.Each] with a loop that keeps
+// parameters, momentum and position from one epoch to the next. Newcomers get them when an epoch
+// begins, while the others wait. Where a worker is lost the others go on within the epoch, at their
+// next call of the loop, as long as they are more than half of its workers: fewer wait for the
+// nodes to agree.
 //
 // When the epoch is over the context of work ends, and what is called with it, with
 // [elastic.ErrOver]. work is to return errors of the loop, and when it is called once more to go on
-// from there: when to end follows from the loop's Rounds, or without FirstCalls from its Steps. After
-// an error of its own, or for which this
-// worker is to blame, Each ends at once: its agent starts another one, or ends the job. What another
-// one is to blame for (a number that is not finite, other parameters) the loop tries again, until
-// that has mended it or is gone.
+// from there: when to end follows from the loop's Rounds, or without FirstCalls from its Steps.
+// After an error of its own, or for which this worker is to blame, Each ends at once: its agent
+// starts another one, or ends the job. What another one is to blame for (a number that is not
+// finite, other parameters) the loop tries again, until that has mended it or is gone.
 func Each(
 	c context.Context, m *elastic.Membership, params []*autodiff.Tensor, cfg Config,
 	work func(c context.Context, e *elastic.Epoch, l *Loop) error,
@@ -126,7 +126,7 @@ func (l *Loop) epoch(c context.Context, e *elastic.Epoch, join joining, work wor
 		l.met = true
 		err = e.Store.Set(c, met, nil)
 	}
-	if err != nil && (l.met || errors.Is(err, collective.ErrExcluded)) { // the others have no state, perhaps
+	if err != nil && (l.met || errors.Is(err, collective.ErrExcluded)) { // perhaps the others have no state
 		err = elsewhere{err}
 	}
 	if err == nil {

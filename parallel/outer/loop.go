@@ -195,8 +195,8 @@ func (l *Loop) settle(c context.Context) error {
 
 // Finish exchanges all that is left, and gives the parameters the synchronised values: the same
 // bits on all members, which call it at the end, or before an evaluation, after the same number of
-// exchanges ([Loop.Rounds]). Where it has failed, and Regroup has followed, it goes on from where it
-// was. Without a step since it does nothing.
+// exchanges ([Loop.Rounds]). Where it has failed, and Regroup has followed, it goes on from where
+// it was. Without a step since it does nothing.
 func (l *Loop) Finish(c context.Context) error {
 	return l.insist(c, func() error {
 		for more := true; ; l.launch(c, true) {

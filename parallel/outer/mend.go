@@ -62,7 +62,7 @@ func (l *Loop) gather(c context.Context) error {
 				break
 			}
 			if l.g = next; 2*next.Size() <= l.world {
-				// The others may be at work in the next epoch, whatever this one's store has confirmed.
+				// Others may be at work in the next epoch, whatever this one's store has confirmed.
 				return elsewhere{fmt.Errorf("outer: %d of %d workers are left, and wait for the nodes: %w", next.Size(), l.world, lost)}
 			}
 		default: // another member is in the next epoch
