@@ -112,7 +112,7 @@ func TestVolunteersAreKilledAndComeAndAllEndAtTheSame(t *testing.T) {
 	start(3)
 	out.Await(t, "worker0 has made exchange 3\n", 1)
 	for i, victim := range []string{"worker2", "worker0"} {
-		at := regexp.MustCompile(victim + ` of 3 is process (\d+)`).FindAllStringSubmatch(out.String(), -1)
+		at := regexp.MustCompile(victim+` of 3 is process (\d+)`).FindAllStringSubmatch(out.String(), -1)
 		require.NotEmpty(t, at)
 		pid, err := strconv.Atoi(at[len(at)-1][1])
 		require.NoError(t, err)
