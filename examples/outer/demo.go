@@ -31,10 +31,11 @@ func demonstrate(c context.Context, s settings, t *task, stdout io.Writer) error
 	out := newReporter(s, stdout)
 	var outer, sync result
 	err := onLinks(c, s, func(c context.Context, g *collective.Group) error {
-		w, err := newTrainer(s, t, g)
+		w, err := newTrainer(s, t, g.Rank())
 		if err != nil {
 			return err
 		}
+		w.g = g
 		if g.Rank() == 0 {
 			w.told = out.stepped
 		}
@@ -42,9 +43,10 @@ func demonstrate(c context.Context, s settings, t *task, stdout io.Writer) error
 		if err != nil {
 			return err
 		}
-		if w, err = newTrainer(s, t, g); err != nil { // from the beginning
+		if w, err = newTrainer(s, t, g.Rank()); err != nil { // from the beginning
 			return err
 		}
+		w.g = g
 		for range 2 { // in the first step nobody knows in which order gradients come
 			var all result
 			if all, err = w.together(c, compareBy); err != nil {

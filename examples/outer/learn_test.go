@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,13 +25,13 @@ const workers = 4
 
 // learning are settings by which four workers learn in steps together what they can in so many
 // steps, and as well in 50 steps alone.
-func learning(t *testing.T, data string) (settings, *task) {
+func learning(t *testing.T, data string, seed uint64) (settings, *task) {
 	t.Helper()
-	s := settings{seed: 1, lr: 0.1, batch: 64, steps: 400, outer: outer.Config{Every: 50, Momentum: 0.5}}
+	s := settings{seed: seed, lr: 0.1, batch: 64, steps: 400, outer: outer.Config{Every: 50, Momentum: 0.5}}
 	if data == "text" {
 		s.batch = 128
 	}
-	k, err := newTask(data, 1)
+	k, err := newTask(data, seed)
 	require.NoError(t, err)
 	return s, k
 }
@@ -56,10 +58,11 @@ func learn(t *testing.T, s settings, k *task, do func(w *trainer) (result, error
 		if gs[rank], err = collective.Open(t.Context(), ws[rank], "outer"); err != nil {
 			return err
 		}
-		w, err := newTrainer(s, k, gs[rank])
+		w, err := newTrainer(s, k, rank)
 		if err != nil {
 			return err
 		}
+		w.g = gs[rank]
 		rs[rank], err = do(w)
 		return err
 	}) {
@@ -75,15 +78,24 @@ func learn(t *testing.T, s settings, k *task, do func(w *trainer) (result, error
 	return rs[0], bytes
 }
 
+// TestFiftyStepsAloneAreAsGoodAsFiftyTogetherForAFortiethOfTheBytes has one seed, and with
+// WEFT_SOAK five, of which the mean counts.
 func TestFiftyStepsAloneAreAsGoodAsFiftyTogetherForAFortiethOfTheBytes(t *testing.T) {
+	seeds := 1
+	if os.Getenv("WEFT_SOAK") != "" {
+		seeds = 5
+	}
 	for _, data := range []string{"digits", "text"} {
-		var together result
-		var bytes int64
-		s, k := learning(t, data)
-		t.Run(data+", together", func(t *testing.T) {
-			together, bytes = learn(t, s, k, func(w *trainer) (result, error) { return w.together(t.Context(), s.steps) })
-			t.Logf("loss %.4f, %d bytes", together.Loss, bytes)
-		})
+		together, bytes := make([]float64, seeds), int64(0)
+		for i := range together {
+			s, k := learning(t, data, uint64(i+1))
+			t.Run(fmt.Sprintf("%s, together, seed %d", data, i+1), func(t *testing.T) {
+				var r result
+				r, bytes = learn(t, s, k, func(w *trainer) (result, error) { return w.together(t.Context(), s.steps) })
+				together[i] = r.Loss
+				t.Logf("loss %.4f, %d bytes", r.Loss, bytes)
+			})
+		}
 		for name, c := range map[string]struct {
 			change func(cfg *outer.Config)
 			times  int64   // fewer bytes
@@ -93,17 +105,22 @@ func TestFiftyStepsAloneAreAsGoodAsFiftyTogetherForAFortiethOfTheBytes(t *testin
 			"int4":                        {func(cfg *outer.Config) { cfg.Wire = outer.Int4 }, 200, 1.05},
 			"streaming, delayed, as int8": {func(cfg *outer.Config) { cfg.Fragments, cfg.Delay, cfg.Mix, cfg.Wire = 2, 10, 0.5, outer.Int8 }, 100, 1.03},
 		} {
-			if data == "text" && c.worse == 1.05 {
+			if data == "text" && c.worse == 1.05 && seeds == 1 {
 				continue // it takes its time
 			}
-			t.Run(data+", "+name, func(t *testing.T) {
-				s := s
+			mean := 0.0
+			for i, all := range together {
+				s, k := learning(t, data, uint64(i+1))
 				c.change(&s.outer)
-				r, b := learn(t, s, k, func(w *trainer) (result, error) { return w.train(t.Context()) })
-				t.Logf("loss %.4f (%+.2f %%), %d bytes (1/%.0f)", r.Loss, 100*(r.Loss/together.Loss-1), b, float64(bytes)/float64(b))
-				require.LessOrEqual(t, r.Loss, c.worse*together.Loss)
-				require.LessOrEqual(t, c.times*b, bytes)
-			})
+				t.Run(fmt.Sprintf("%s, %s, seed %d", data, name, i+1), func(t *testing.T) {
+					r, b := learn(t, s, k, func(w *trainer) (result, error) { return w.train(t.Context()) })
+					t.Logf("loss %.4f (%+.2f %%), %d bytes (1/%.0f)", r.Loss, 100*(r.Loss/all-1), b, float64(bytes)/float64(b))
+					require.LessOrEqual(t, c.times*b, bytes)
+					mean += r.Loss / all / float64(seeds)
+				})
+			}
+			t.Logf("%s, %s: in the mean %+.2f %%", data, name, 100*(mean-1))
+			require.LessOrEqual(t, mean, c.worse)
 		}
 	}
 }
@@ -111,7 +128,7 @@ func TestFiftyStepsAloneAreAsGoodAsFiftyTogetherForAFortiethOfTheBytes(t *testin
 // TestOneOfFourAtHalfSpeedHoldsNobodyUp has a clock that goes on while all wait: steps take a time
 // that the test gives them.
 func TestOneOfFourAtHalfSpeedHoldsNobodyUp(t *testing.T) {
-	s, k := learning(t, "digits")
+	s, k := learning(t, "digits", 1)
 	s.outer.FirstCalls = true
 	var equal, uneven result
 	for _, c := range []struct {
@@ -182,9 +199,10 @@ func (w *changing) change(members []int, leaver, newcomer int) (next []int) {
 		if r == newcomer {
 			g, err := collective.Enlist(c, w.ws[r], "outer")
 			if err == nil {
-				w.ts[r], err = newTrainer(w.s, w.k, g)
+				w.ts[r], err = newTrainer(w.s, w.k, r)
 			}
 			if err == nil {
+				w.ts[r].g = g
 				w.loops[r], err = outer.New(c, g, w.ts[r].model.Params(), w.s.outer)
 			}
 			return err
@@ -205,7 +223,7 @@ func (w *changing) change(members []int, leaver, newcomer int) (next []int) {
 
 func TestOneJoinsAndOneLeavesEveryTwoHundredSteps(t *testing.T) {
 	for _, data := range []string{"digits", "text"} {
-		s, k := learning(t, data)
+		s, k := learning(t, data, 1)
 		losses := map[bool]float64{}
 		for _, changes := range []bool{false, true} {
 			t.Run(map[bool]string{false: data + ", undisturbed", true: data}[changes], func(t *testing.T) {
@@ -214,9 +232,10 @@ func TestOneJoinsAndOneLeavesEveryTwoHundredSteps(t *testing.T) {
 				for _, err := range rpctest.Attempt(workers, func(r int) error {
 					g, err := collective.Open(t.Context(), w.ws[r], "outer", "worker0", "worker1", "worker2", "worker3")
 					if err == nil {
-						w.ts[r], err = newTrainer(s, k, g)
+						w.ts[r], err = newTrainer(s, k, r)
 					}
 					if err == nil {
+						w.ts[r].g = g
 						w.loops[r], err = outer.New(t.Context(), g, w.ts[r].model.Params(), s.outer)
 					}
 					return err

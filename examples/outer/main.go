@@ -2,7 +2,8 @@
 // came of them now and then, while they go on. docs/internet.md tells about it.
 //
 //	outer                                    # a demonstration: four workers in this process, over links of 100 ms
-//	weft run --nproc-per-node 4 outer        # a process for each worker, over the network that there is
+//	weft run --nproc-per-node 4 --max-restarts 9 outer # a process for each worker, over the network that there is
+//	weft run --nnodes 1:8 --rdzv-endpoint HOST:29400 --rdzv-id JOB --token-file TOKEN --max-restarts 9 outer # on each of up to eight machines, which come and go
 package main
 
 import (
@@ -14,11 +15,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/weft-project/weft/collective"
+	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/parallel/outer"
-	"github.com/weft-project/weft/rpc"
 )
 
 // settings are the command line.
@@ -45,38 +45,32 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 		err = program.Wrong(err)
 	case os.Getenv("RANK") != "":
 		err = work(c, s, t, stdout)
-		if errors.As(err, new(*outer.DivergedError)) {
-			err = program.Alike(err)
-		}
 	default:
 		err = demonstrate(c, s, t, stdout)
 	}
 	return program.End(c, "outer", err, stderr)
 }
 
-// work is one worker of a job.
+// work is one worker of a job, of which others may be lost, or come.
 func work(c context.Context, s settings, t *task, stdout io.Writer) error {
-	g, err := collective.Init(c, collective.Config{Worker: rpc.Config{Logger: program.Quiet(os.Stderr)}}) // joins the job
+	m, err := elastic.Join(c)
 	if err != nil {
 		return err
 	}
-	w, err := newTrainer(s, t, g)
+	defer m.Close() //nolint:errcheck // there is nothing to be told any more
+	w, err := newTrainer(s, t, m.Place().Rank)
 	if err != nil {
 		return err
 	}
-	var out *reporter
-	if g.Rank() == 0 {
-		out = newReporter(s, stdout)
-		w.told = out.stepped
-	}
-	r, err := w.train(c)
-	if err != nil {
+	out, first := newReporter(s, stdout), false
+	w.told, w.outer.Changed, w.outer.Logger = out.stepped, out.changed, program.Quiet(os.Stderr)
+	if err := outer.Each(c, m, w.model.Params(), w.outer, func(c context.Context, _ *elastic.Epoch, l *outer.Loop) error {
+		first = l.Group().Rank() == 0
+		return w.learn(c, l)
+	}); err != nil || !first {
 		return err
 	}
-	if out != nil {
-		err = out.conclude(r)
-	}
-	return errors.Join(err, g.Close()) // leaves the job
+	return out.conclude(w.made)
 }
 
 func parse(args []string, stdout io.Writer) (s settings, t *task, err error) {

@@ -45,15 +45,16 @@ func TestWorkersOfAJobTrainOverTheNetworkThatThereIs(t *testing.T) {
 }
 
 func TestAWorkerThatIsToldToEndBetweenExchangesDoesSo(t *testing.T) {
-	s, k := learning(t, "digits")
+	s, k := learning(t, "digits", 1)
 	g, err := collective.Open(t.Context(), rpctest.World(t, rpctest.Net(), 1)[0], "outer")
 	require.NoError(t, err)
 	defer g.Close()
-	w, err := newTrainer(s, k, g)
+	w, err := newTrainer(s, k, 0)
 	require.NoError(t, err)
+	w.g = g
 	c, stop := context.WithCancel(t.Context())
-	w.told = func(step int, _ float64, _ *outer.Loop) {
-		if step == 3 {
+	w.told = func(_ float64, l *outer.Loop) {
+		if l.Steps() == 3 {
 			stop()
 		}
 	}

@@ -4,19 +4,20 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/parallel/outer"
 )
 
-// reporter shows how training goes.
+// reporter shows how training goes, on the first worker.
 type reporter struct {
 	settings
 	*show.Progress
-	out    io.Writer
-	rounds uint64
-	marks  []show.Mark
+	out             io.Writer
+	made, exchanges int // here
+	marks           []show.Mark
 }
 
 func newReporter(s settings, out io.Writer) *reporter {
@@ -24,15 +25,39 @@ func newReporter(s settings, out io.Writer) *reporter {
 }
 
 // stepped is told of every step.
-func (r *reporter) stepped(step int, loss float64, l *outer.Loop) {
-	r.Step(loss)
-	if n := l.Rounds(); n > r.rounds {
-		e := l.Last()
-		r.rounds = n
-		r.marks = append(r.marks, show.Mark{Step: step - 1})
+func (r *reporter) stepped(loss float64, l *outer.Loop) {
+	step, first := int(l.Steps()), l.Group().Rank() == 0
+	if r.made++; first {
+		r.At(step - 1)
+		r.Step(loss)
+	}
+	n := l.Total().Exchanges
+	if n == r.exchanges {
+		return
+	}
+	r.exchanges = n
+	r.marks = append(r.marks, show.Mark{Step: r.made - 1})
+	if e := l.Last(); first {
 		r.Line("step %d/%d  loss %.4f  exchange %d took %.2f s, %.2f s of it waited for, %s sent",
 			step, r.steps, loss, e.Round+1, e.Took.Seconds(), e.Waited.Seconds(), size(e.Bytes))
 	}
+}
+
+// changed is told of who is lost and who has come.
+func (r *reporter) changed(ch outer.Change) {
+	if ch.Rank != 0 {
+		return
+	}
+	var what []string
+	for _, x := range []struct {
+		is  string
+		who []string
+	}{{"lost", ch.Lost}, {"new", ch.Came}} {
+		if len(x.who) > 0 {
+			what = append(what, x.is+": "+strings.Join(x.who, ", "))
+		}
+	}
+	r.Say("before exchange %d: %s; it goes on with %d workers", ch.Round+1, strings.Join(what, "; "), len(ch.Members))
 }
 
 func (r *reporter) conclude(got result) error {

@@ -19,14 +19,18 @@ import (
 type trainer struct {
 	settings
 	*task
-	g     *collective.Group
+	g     *collective.Group // where it does not change
 	model nn.Layer
 	opt   *optim.Local
-	told  func(step int, loss float64, l *outer.Loop) // of every step; nil: nobody
+	told  func(loss float64, l *outer.Loop) // of every step; nil: nobody
+	made  result
 }
 
-func newTrainer(s settings, t *task, g *collective.Group) (*trainer, error) {
-	w := &trainer{settings: s, task: t, g: g, model: t.model(rand.New(rand.NewPCG(s.seed, uint64(g.Rank()))))}
+func newTrainer(s settings, t *task, rank int) (*trainer, error) {
+	w := &trainer{settings: s, task: t, model: t.model(rand.New(rand.NewPCG(s.seed, uint64(rank))))}
+	for name := range nn.Parameters(w.model) {
+		w.outer.Names = append(w.outer.Names, name)
+	}
 	var err error
 	w.opt, err = optim.New(optim.SGD{LR: s.lr, Momentum: 0.9}, w.model.Params()...)
 	return w, err
@@ -40,52 +44,54 @@ type result struct {
 	outer.Totals
 }
 
-// train makes the inner steps, and tells the loop of each.
+// train learns in a group that does not change.
 func (w *trainer) train(c context.Context) (r result, err error) {
-	cfg := w.outer
-	for name := range nn.Parameters(w.model) {
-		cfg.Names = append(cfg.Names, name)
-	}
-	loop, err := outer.New(c, w.g, w.model.Params(), cfg)
+	loop, err := outer.New(c, w.g, w.model.Params(), w.outer)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, loop.Close()) }()
+	err = w.learn(c, loop)
+	return w.made, errors.Join(err, loop.Close())
+}
+
+// learn makes the inner steps that are left, and tells the loop of each.
+func (w *trainer) learn(c context.Context, loop *outer.Loop) (err error) {
 	rows := parallel.Rows{Seed: w.seed, N: w.rows, Batch: w.batch}
 	began := time.Now()
-	for step := 0; !w.over(step, loop); step++ {
+	for !w.over(loop) {
 		if c.Err() != nil { // an inner step does not ask for it
-			return r, context.Cause(c)
+			return context.Cause(c)
 		}
-		mine, at := rows.Of(uint64(step), w.g.Rank(), w.g.Size()), time.Now()
+		step, at := loop.Steps(), time.Now()
+		mine := rows.Of(step, loop.Group().Rank(), loop.Group().Size())
 		loss, err := w.alone(mine)
 		if err != nil {
-			return r, fmt.Errorf("step %d: %w", step+1, err)
+			return fmt.Errorf("step %d: %w", step+1, err)
 		}
-		r.Losses = append(r.Losses, loss)
+		w.made.Losses = append(w.made.Losses, loss)
 		time.Sleep(time.Until(at.Add(w.pace)))
 		if err := loop.StepRows(c, len(mine)); err != nil {
-			return r, fmt.Errorf("step %d: %w", step+1, err)
+			return fmt.Errorf("step %d: %w", step+1, err)
 		}
 		if w.told != nil {
-			w.told(step+1, loss, loop)
+			w.told(loss, loop)
 		}
 	}
 	if err := loop.Finish(c); err != nil {
-		return r, err
+		return err
 	}
-	r.Took, r.Totals = time.Since(began), loop.Total()
-	r.Loss, r.Right, err = w.tested(w.model)
-	return r, err
+	w.made.Took, w.made.Totals = w.made.Took+time.Since(began), loop.Total()
+	w.made.Loss, w.made.Right, err = w.tested(w.model)
+	return err
 }
 
 // over says that training is: the same on all workers, also where each makes another number of
 // steps.
-func (w *trainer) over(step int, loop *outer.Loop) bool {
+func (w *trainer) over(loop *outer.Loop) bool {
 	if w.outer.FirstCalls {
 		return loop.Rounds() >= uint64(w.steps/w.outer.Every*max(w.outer.Fragments, 1))
 	}
-	return step >= w.steps
+	return loop.Steps() >= uint64(w.steps)
 }
 
 // alone is an inner step: nobody else takes part.

@@ -3,6 +3,7 @@ package outer
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/weft-project/weft/internal/zero"
 )
@@ -14,6 +15,8 @@ var (
 	// ErrApart: members do not stand at the same exchange, or at the same values. Regroup, also with
 	// the same group, brings them together.
 	ErrApart = errors.New("the members have come apart")
+	// ErrNoState: under Each, those that had parameters, momentum and position are lost, or cut off.
+	ErrNoState = errors.New("no member has the group's state")
 )
 
 // Wire is how outer gradients travel. They are summed in float32, whatever it is; what rounding
@@ -60,6 +63,29 @@ type Config struct {
 	Momentum float64
 	// Names are of the parameters, for errors. Without them parameters are told apart by number.
 	Names []string
+	// Changed is told of who is lost and who has come, on every member; nil: nobody is. It is called
+	// within New, Regroup and, under Each, Step and Finish, and must not call the loop.
+	Changed func(Change)
+	// Listen is where a worker's links come in under Each, as rpc.Config has it; empty: at any port
+	// of the address by which other nodes reach its own. Each worker has its own.
+	Listen string
+	// Logger hears of links under Each; default slog.Default().
+	Logger *slog.Logger
+}
+
+// alike is what must be the same on all members.
+func (cfg Config) alike() string {
+	cfg.Names, cfg.Changed, cfg.Listen, cfg.Logger = nil, nil, "", nil
+	return fmt.Sprintf("%+v", cfg)
+}
+
+// Change is what has become of a group.
+type Change struct {
+	Round   uint64   // the exchange that comes next, from 0
+	Members []string // workers, by rank
+	Rank    int      // of this one
+	Lost    []string // that were members before, or have left
+	Came    []string
 }
 
 // filled has the defaults in their places.

@@ -18,19 +18,19 @@
 // nobody waits for longer than one inner step of another. All make the same exchanges in the same
 // order.
 //
-// # Groups that change
+// # Losses and newcomers
 //
-// A lost member fails the exchange on all others, with an [ExchangeError] around the
-// [collective.LostError]. Nothing is lost but what that member had not exchanged: parameters, and
-// the work since the last exchange, stay as they are, and are exchanged at the next step after
-// [Loop.Regroup] on the group's next generation. A newcomer calls [New] where the others call
-// Regroup; it gets parameters, momentum and position. Who has missed a result gets it there.
+// [Each] is the loop of a worker under weft run. Who is lost is left out, and nothing is lost but
+// what it had not exchanged. Who comes gets parameters, momentum and position. In a group of your
+// own a loss fails the exchange on all others, with an [ExchangeError] around the
+// [collective.LostError]; it is made at the next step after [Loop.Regroup] on the group's next
+// generation. A newcomer calls [New] then. Who has missed a result gets it there.
 //
 // # Failures
 //
-// An exchange is applied on all members or on none, unless a member is lost meanwhile. One that
-// failed is due again at the next step. Where one brings a number that is not finite all get a
-// [DivergedError] that names it; that one calls [Loop.Rewind].
+// An exchange is applied on all members or on none, unless one is lost meanwhile. One that failed
+// is due at the next step. Where one brings a number that is not finite all get a [DivergedError]
+// that names it (under Each it alone does); that one calls [Loop.Rewind].
 //
 // # Concurrency and memory
 //

@@ -82,6 +82,7 @@ type flight struct {
 type head struct {
 	Round  uint64
 	Last   bool // of Finish
+	Done   bool // it makes no more exchanges
 	Sum    uint32
 	Weight float64
 	Step   uint64 // inner steps that it has made
@@ -125,7 +126,7 @@ func (f *flight) exchange(c context.Context, g *collective.Group) error {
 	}
 	total := 0.0
 	for rank, h := range all {
-		if err := f.wrong(rank, h, all[0], g); err != nil {
+		if err := wrong(rank, h, all[0], g, f.failed); err != nil {
 			return err
 		}
 		total += h.Weight
@@ -152,14 +153,17 @@ func (f *flight) exchange(c context.Context, g *collective.Group) error {
 	return err
 }
 
-// wrong is what keeps a member's part from being used; the same on all.
-func (f *flight) wrong(rank int, h, first head, g *collective.Group) error {
+// wrong is what keeps a member's part from being used; the same on all. own is why this one has
+// none.
+func wrong(rank int, h, first head, g *collective.Group, own error) error {
 	name := g.Members()[rank].Worker
 	switch {
 	case h.Failed != "":
-		return peers.Failure(g, rank, h.Failed, f.failed)
+		return blamed(rank != g.Rank(), peers.Failure(g, rank, h.Failed, own))
 	case h.Bad != "":
-		return &DivergedError{Rank: rank, Worker: name, Step: h.Step, Parameter: h.Bad}
+		return blamed(rank != g.Rank(), &DivergedError{Rank: rank, Worker: name, Step: h.Step, Parameter: h.Bad})
+	case h.Done != first.Done:
+		return fmt.Errorf("%w: rank %d, %s, has ended its work (%t) where rank 0 has (%t)", ErrApart, rank, name, h.Done, first.Done)
 	case h.Round != first.Round || h.Last != first.Last:
 		return fmt.Errorf("%w: rank %d, %s, is at exchange %d (last: %t) where rank 0 is at %d (last: %t)",
 			ErrApart, rank, name, h.Round+1, h.Last, first.Round+1, first.Last)

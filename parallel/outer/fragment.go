@@ -86,6 +86,15 @@ func mixed(own, anchor []float32, share float32) []float32 {
 	return x
 }
 
+// moved is what a worker has made since it had an anchor, made from another one.
+func moved(own, from, to []float32) []float32 {
+	x := make([]float32, len(own))
+	for i := range x {
+		x[i] = to[i] + (own[i] - from[i])
+	}
+	return x
+}
+
 // notFinite is the place of the first element that is not finite; −1: all are.
 func notFinite(x []float32) int {
 	return slices.IndexFunc(x, func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) })

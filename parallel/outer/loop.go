@@ -2,6 +2,7 @@ package outer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/parallel/outer/internal/schedule"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
 )
 
 // Loop keeps the parameters of a group's members together. Make it with New, and end it with Close.
@@ -28,6 +30,12 @@ type Loop struct {
 	last   Exchange
 	total  Totals
 	posts  posts
+	id     string            // by which others know it again
+	known  map[string]string // the members of the group before, by their ids
+	world  int               // workers of the epoch; 0: this loop is not of Each
+	store  store.Store       // of the epoch
+	met    bool              // this loop has come together with others in the epoch
+	apart  uint64            // the exchange before which members that had come apart were brought together, from 1
 
 	mu sync.Mutex
 	m  *schedule.Machine // calls of others come at any time
@@ -40,7 +48,16 @@ type Loop struct {
 // cannot be are an ErrConfig on who has them, and a [parallel.FailureError] on the others. Where it
 // fails no parameter has changed.
 func New(c context.Context, g *collective.Group, params []*autodiff.Tensor, cfg Config) (*Loop, error) {
-	l := &Loop{cfg: cfg.filled(), params: params, names: cfg.Names}
+	l, err := newLoop(params, cfg)
+	if err := l.meet(c, g, err); err != nil {
+		return nil, fmt.Errorf("outer: New: %w", errors.Join(err, l.Close()))
+	}
+	return l, nil
+}
+
+// newLoop is a loop without a group. Where it fails, too, it can tell others so.
+func newLoop(params []*autodiff.Tensor, cfg Config) (*Loop, error) {
+	l := &Loop{cfg: cfg.filled(), params: params, names: cfg.Names, id: rand.Text()}
 	err := l.cfg.violations(len(params))
 	if err == nil {
 		err = l.inspect()
@@ -48,10 +65,7 @@ func New(c context.Context, g *collective.Group, params []*autodiff.Tensor, cfg 
 	if err == nil {
 		l.m = schedule.New(schedule.Config{Every: l.cfg.Every, Fragments: l.cfg.Fragments, Delay: l.cfg.Delay, FirstCalls: l.cfg.FirstCalls})
 	}
-	if err := l.meet(c, g, err); err != nil {
-		return nil, fmt.Errorf("outer: New: %w", errors.Join(err, l.Close()))
-	}
-	return l, nil
+	return l, err
 }
 
 // inspect checks the parameters, and takes their values.
@@ -132,9 +146,16 @@ func (l *Loop) StepRows(c context.Context, rows int) error {
 	if rows < 0 {
 		return fmt.Errorf("outer: Step: %w: %d", parallel.ErrRows, rows)
 	}
+	_, err := l.mend(c, l.step(c, float64(rows)))
+	l.with((*schedule.Machine).Resume)
+	return err
+}
+
+// step is an inner step, of some weight, that was made.
+func (l *Loop) step(c context.Context, weight float64) error {
 	var do []schedule.Action
 	l.steps++
-	l.with(func(m *schedule.Machine) { do = m.Step(float64(rows)) })
+	l.with(func(m *schedule.Machine) { do = m.Step(weight) })
 	for _, a := range do {
 		var err error
 		switch a {
@@ -162,6 +183,10 @@ func (l *Loop) with(do func(m *schedule.Machine)) {
 // Settle waits for the exchange that is under way, and applies it: before the group changes, or
 // before parameters are saved. Without one it does nothing.
 func (l *Loop) Settle(c context.Context) error {
+	return l.insist(c, func() error { return l.settle(c) })
+}
+
+func (l *Loop) settle(c context.Context) error {
 	if l.flight == nil {
 		return nil
 	}
@@ -170,18 +195,19 @@ func (l *Loop) Settle(c context.Context) error {
 
 // Finish exchanges all that is left, and gives the parameters the synchronised values: the same
 // bits on all members, which call it at the end, or before an evaluation, after the same number of
-// exchanges ([Loop.Rounds]).
+// exchanges ([Loop.Rounds]). Where it has failed, and Regroup has followed, it goes on from where
+// it was. Without a step since it does nothing.
 func (l *Loop) Finish(c context.Context) error {
-	if err := l.Settle(c); err != nil {
-		return err
-	}
-	for range l.parts {
-		l.launch(c, true)
-		if err := l.land(c); err != nil {
-			return err
+	return l.insist(c, func() error {
+		for more := true; ; l.launch(c, true) {
+			if err := l.settle(c); err != nil {
+				return err
+			}
+			if l.with(func(m *schedule.Machine) { more = m.Finish() }); !more {
+				return l.Rewind() // also who was not there for the last ones
+			}
 		}
-	}
-	return nil
+	})
 }
 
 // Rewind gives the parameters the synchronised values, and gives up what this worker has made since
@@ -200,6 +226,9 @@ func (l *Loop) Rewind() error {
 	l.with((*schedule.Machine).Forget)
 	return nil
 }
+
+// Group is the group as it is now. Under Each it is the loop's.
+func (l *Loop) Group() *collective.Group { return l.g }
 
 // Rounds is how many exchanges the group has applied, since its training began.
 func (l *Loop) Rounds() (n uint64) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type brought struct {
 	Digest uint64 // of the parameters' names and types, and of the configuration
 	Failed string // why it cannot take part
 	Has    bool   // it is no newcomer
+	ID     string // of its loop
 	At     schedule.Position
 	States []uint64 // by fragment
 }
@@ -70,12 +72,44 @@ func (l *Loop) meet(c context.Context, g *collective.Group, own error) error {
 		}
 	}
 	begins := source < 0
-	if err := l.adopt(c, g, all, max(source, 0), !begins); err != nil {
+	if begins {
+		if err := l.begin(c); err != nil {
+			return err
+		}
+	}
+	spent := 0
+	l.with(func(m *schedule.Machine) { spent = m.Spent(common) })
+	if err := l.adopt(c, g, all, max(source, 0), spent, !begins); err != nil {
 		return err
 	}
-	l.g, l.has = g, true
 	l.with(func(m *schedule.Machine) { m.Go(common) })
+	l.know(g, all, begins)
+	l.g, l.has = g, true
 	return nil
+}
+
+// know notes who the members are now, and tells what has changed.
+func (l *Loop) know(g *collective.Group, all []brought, begins bool) {
+	now, change := map[string]string{}, Change{Round: l.Rounds(), Rank: g.Rank()}
+	for rank, m := range g.Members() {
+		b := all[rank]
+		_, before := l.known[b.ID]
+		if !begins && (!b.Has || l.has && !before) {
+			change.Came = append(change.Came, m.Worker)
+		}
+		now[b.ID] = m.Worker
+		change.Members = append(change.Members, m.Worker)
+	}
+	for id, name := range l.known {
+		if _, there := now[id]; !there {
+			change.Lost = append(change.Lost, name)
+		}
+	}
+	slices.Sort(change.Lost)
+	l.known = now
+	if l.cfg.Changed != nil && len(change.Lost)+len(change.Came) > 0 {
+		l.cfg.Changed(change)
+	}
 }
 
 // list is what must be the same on all members, and what this one brings.
@@ -83,12 +117,10 @@ func (l *Loop) list(own error) (list []string, mine brought) {
 	if own != nil {
 		return nil, brought{Failed: own.Error()}
 	}
-	mine.Has = l.has
+	mine.Has, mine.ID = l.has, l.id
 	l.with(func(m *schedule.Machine) { mine.At = m.Position() })
 	digest := fnv.New64a()
-	cfg := l.cfg
-	cfg.Names = nil
-	fmt.Fprintf(digest, "%+v\n", cfg)
+	fmt.Fprintln(digest, l.cfg.alike())
 	for i, p := range l.params {
 		list = append(list, fmt.Sprintf("%s: %v", l.names[i], p.Type()))
 		fmt.Fprintf(digest, "%q\n", list[i])
@@ -102,10 +134,10 @@ func (l *Loop) list(own error) (list []string, mine brought) {
 
 // compare fails on all members where one cannot take part, or is not like the others.
 func (l *Loop) compare(c context.Context, g *collective.Group, all []brought, list []string, own error) error {
-	differ := false
+	differ, right := false, max(slices.IndexFunc(all, func(b brought) bool { return b.Has }), 0)
 	for rank, b := range all {
 		if b.Failed != "" {
-			return peers.Failure(g, rank, b.Failed, own)
+			return blamed(rank != g.Rank(), peers.Failure(g, rank, b.Failed, own))
 		}
 		differ = differ || b.Digest != all[0].Digest || len(b.States) != len(all[0].States)
 	}
@@ -116,15 +148,16 @@ func (l *Loop) compare(c context.Context, g *collective.Group, all []brought, li
 	if err != nil {
 		return err
 	}
-	if err := peers.Difference(g, lists); err != nil {
-		return err
+	if err = peers.Difference(g, lists); err == nil {
+		err = fmt.Errorf("%w: Config differs between ranks", parallel.ErrParameters)
 	}
-	return fmt.Errorf("%w: Config differs between ranks", parallel.ErrParameters)
+	return blamed(all[right].Has && all[g.Rank()].Digest == all[right].Digest, err)
 }
 
 // adopt takes the fragments that differ from those of a member; with says that their momentum
-// comes, too. Nothing has changed where it fails.
-func (l *Loop) adopt(c context.Context, g *collective.Group, all []brought, source int, with bool) error {
+// comes, too. Of spent what this worker has made is in the result already; with others it goes on
+// from there. Nothing has changed where it fails.
+func (l *Loop) adopt(c context.Context, g *collective.Group, all []brought, source, spent int, with bool) error {
 	var fs []*fragment
 	var anchors, momenta, values [][]float32
 	for k, f := range l.parts {
@@ -151,7 +184,11 @@ func (l *Loop) adopt(c context.Context, g *collective.Group, all []brought, sour
 			if err != nil {
 				return err
 			}
-			value = mixed(own, value, float32(l.cfg.Mix))
+			if k == spent {
+				value = mixed(own, value, float32(l.cfg.Mix))
+			} else {
+				value = moved(own, f.anchor, value)
+			}
 		}
 		if !with {
 			x = append(x, f.momentum...)

@@ -25,6 +25,7 @@ type Machine struct {
 	steps  uint64
 	since  int    // inner steps since the last exchange began, or failed before that
 	called uint64 // the exchanges before this one have been called by somebody
+	end    uint64 // the exchanges before this one are all, unless there are more inner steps; 0: not known
 
 	flying bool
 	age    int       // inner steps since that one began
@@ -65,6 +66,7 @@ func (m *Machine) coming() uint64 {
 
 // Step is an inner step, of some weight, that was made. The answer is what to do now.
 func (m *Machine) Step(weight float64) (do []Action) {
+	m.Resume()
 	m.steps++
 	m.since++
 	for f := range m.work {
@@ -120,38 +122,65 @@ func (m *Machine) Forget() {
 	m.lent = 0
 }
 
+// Finish says whether an exchange is still to be made, where no inner step comes any more: one of
+// each fragment is.
+func (m *Machine) Finish() bool {
+	if m.end == 0 {
+		m.end = m.round + uint64(m.cfg.Fragments)
+	}
+	return m.round < m.end
+}
+
+// Resume says that there are more inner steps.
+func (m *Machine) Resume() { m.end = 0 }
+
 // Position is where the workers of a group go on.
 type Position struct {
 	Round uint64 // the exchange that comes next
 	Steps uint64
-	Due   bool // it comes at the next step
+	Since int    // inner steps since the one before; it comes at the next step where they are enough
+	End   uint64 // the exchanges before this one are all; 0: there are more inner steps
 }
 
 // Position is this worker's; no exchange is under way.
-func (m *Machine) Position() Position {
-	return Position{m.round, m.steps, m.since >= m.length(m.round)}
-}
+func (m *Machine) Position() Position { return Position{m.round, m.steps, m.since, m.end} }
 
 // Common is where a group goes on whose workers stand there: as far as the first of them is. An
-// exchange that has failed on all comes at once.
+// exchange that has failed on all comes at once, and others as soon as they would have for who is
+// next to it. Where somebody has exchanges of the end to make all make them; where all have made
+// them, and nobody a step since, so have the others.
 func Common(all []Position) (p Position) {
 	for _, q := range all {
 		p.Round, p.Steps = max(p.Round, q.Round), max(p.Steps, q.Steps)
 	}
+	ended := true
 	for _, q := range all {
-		p.Due = p.Due || q.Due && q.Round == p.Round
+		if q.Round == p.Round {
+			p.Since, ended = max(p.Since, q.Since), ended && q.End == q.Round
+		}
+		if q.End > p.Round {
+			p.End = q.End
+		}
+	}
+	if p.End == 0 && ended {
+		p.End = p.Round
 	}
 	return p
 }
 
-// Go goes on at a position. Exchanges that others have applied count as applied here: what this
-// worker gave to the one that failed here alone is spent.
+// Spent is the fragment of the exchange that has failed here alone: what this worker gave to it is
+// in the result with which the others are at p. It is −1 where there is none.
+func (m *Machine) Spent(p Position) int {
+	if p.Round > m.round && m.lent > 0 {
+		return m.Fragment(m.round)
+	}
+	return -1
+}
+
+// Go goes on at a position. Exchanges that others have applied count as applied here.
 func (m *Machine) Go(p Position) {
-	if p.Round > m.round {
-		m.work[m.Fragment(m.round)] -= m.lent
+	if f := m.Spent(p); f >= 0 {
+		m.work[f] -= m.lent
 	}
-	m.round, m.steps, m.lent, m.since = p.Round, p.Steps, 0, 0
-	if p.Due {
-		m.since = m.length(p.Round)
-	}
+	m.round, m.steps, m.lent, m.since, m.end = p.Round, p.Steps, 0, p.Since, p.End
 }

@@ -215,10 +215,11 @@ func TestAGroupGoesOnWhereItsFirstIs(t *testing.T) {
 	first.Ended(true)
 	first.Step(1)
 	p := Common([]Position{behind.Position(), first.Position(), newcomer.Position()})
-	require.Equal(t, Position{Round: 1, Steps: 4}, p)
+	require.Equal(t, Position{Round: 1, Steps: 4, Since: 1}, p)
+	require.Equal(t, []int{0, -1, -1}, []int{behind.Spent(p), first.Spent(p), newcomer.Spent(p)})
 	for _, m := range []*Machine{behind, first, newcomer} {
 		m.Go(p)
-		require.Equal(t, Position{Round: 1, Steps: 4}, m.Position())
+		require.Equal(t, Position{Round: 1, Steps: 4, Since: 1}, m.Position())
 	}
 	require.Equal(t, []float64{0, 3}, behind.work, "what it gave to the first exchange is spent")
 	require.Equal(t, []float64{1, 4}, first.work)
@@ -226,7 +227,7 @@ func TestAGroupGoesOnWhereItsFirstIs(t *testing.T) {
 	first.Began()
 	first.Ended(false)
 	p = Common([]Position{first.Position(), newcomer.Position()})
-	require.True(t, p.Due)
+	require.Equal(t, 3, p.Since)
 	for _, m := range []*Machine{first, newcomer} {
 		m.Go(p)
 		require.Equal(t, Begin, m.Step(1)[0], "what has failed comes at once")
@@ -234,4 +235,43 @@ func TestAGroupGoesOnWhereItsFirstIs(t *testing.T) {
 	first.Forget()
 	_, _, weight := first.Began()
 	require.Zero(t, weight)
+}
+
+func TestAllMakeTheExchangesOfTheEndOnceWhateverHasHappened(t *testing.T) {
+	cfg := Config{Every: 6, Fragments: 3}
+	at := func(round, end uint64) Position { return Position{Round: round, End: end} }
+	for _, c := range []struct {
+		say string
+		all []Position
+		end uint64
+	}{
+		{"nobody finishes", []Position{at(4, 0), at(4, 0)}, 0},
+		{"one has begun to", []Position{at(4, 7), at(4, 0)}, 7},
+		{"one has made two of them", []Position{at(6, 7), at(5, 7), at(0, 0)}, 7},
+		{"one has the last one", []Position{at(7, 7), at(6, 7)}, 7},
+		{"all have ended", []Position{at(7, 7), at(7, 7)}, 7},
+		{"one has gone on since", []Position{at(7, 7), at(7, 0), at(6, 7)}, 0},
+		{"one was away since", []Position{at(9, 0), at(6, 7)}, 0},
+		{"nobody has begun yet", nil, 0},
+	} {
+		p := Common(c.all)
+		require.Equal(t, c.end, p.End, c.say)
+		m := New(cfg)
+		m.Go(p)
+		n := uint64(0)
+		for m.Finish() {
+			m.Began()
+			m.Ended(true)
+			n++
+		}
+		if c.end > 0 {
+			require.Equal(t, c.end-p.Round, n, c.say)
+			require.False(t, m.Finish())
+			m.Step(1)
+		} else {
+			require.EqualValues(t, cfg.Fragments, n, c.say)
+			m.Resume()
+		}
+		require.True(t, m.Finish(), "there is more to exchange")
+	}
 }
