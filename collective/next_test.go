@@ -216,36 +216,40 @@ func TestAMemberThatIsNamedIsToldThatTheOthersGoOnWithoutIt(t *testing.T) {
 }
 
 func TestWithoutNamesWhoHasNotComeAndMayBeCalledAgain(t *testing.T) {
-	ws := rpctest.World(t, rpctest.Net(), 4)
-	gs := groups(t, ws, "g")
-	require.NoError(t, ws[3].Close())
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	for r, err := range attempt(gs[:2], func(r int) error { _, err := gs[r].Without(short); return err }) {
-		var late *LateError
-		require.ErrorAs(t, err, &late, "rank %d", r)
-		require.Equal(t, []string{"worker2"}, late.Missing)
-	}
-	sums(t, without(t, gs[:3]), 0, 1, 2)
+	synctest.Test(t, func(t *testing.T) {
+		ws := rpctest.World(t, rpctest.SlowNet(time.Millisecond), 4)
+		gs := groups(t, ws, "g")
+		require.NoError(t, ws[3].Close())
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		for r, err := range attempt(gs[:2], func(r int) error { _, err := gs[r].Without(short); return err }) {
+			var late *LateError
+			require.ErrorAs(t, err, &late, "rank %d", r)
+			require.Equal(t, []string{"worker2"}, late.Missing)
+		}
+		sums(t, without(t, gs[:3]), 0, 1, 2)
+	})
 }
 
 func TestAGenerationThatOneCouldNotMakeIsMadeWhenAllCallAgain(t *testing.T) {
-	ws := rpctest.World(t, rpctest.Net(), 4)
-	gs := groups(t, ws, "g")
-	taken, err := rpc.OnPost(ws[2], fmt.Sprintf("collective/%s/1", gs[2].voting.lineage), gs[2].receive)
-	require.NoError(t, err)
-	require.NoError(t, ws[3].Close())
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	errs := attempt(gs[:3], func(r int) error { _, err := gs[r].Without(short); return err })
-	for _, err := range errs[:2] {
-		var late *LateError
-		require.ErrorAs(t, err, &late)
-		require.Equal(t, []string{"worker2"}, late.Missing)
-	}
-	require.ErrorIs(t, errs[2], ErrArguments)
-	taken()
-	sums(t, without(t, gs[:3]), 0, 1, 2)
+	synctest.Test(t, func(t *testing.T) {
+		ws := rpctest.World(t, rpctest.SlowNet(time.Millisecond), 4)
+		gs := groups(t, ws, "g")
+		taken, err := rpc.OnPost(ws[2], fmt.Sprintf("collective/%s/1", gs[2].voting.lineage), gs[2].receive)
+		require.NoError(t, err)
+		require.NoError(t, ws[3].Close())
+		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		errs := attempt(gs[:3], func(r int) error { _, err := gs[r].Without(short); return err })
+		for _, err := range errs[:2] {
+			var late *LateError
+			require.ErrorAs(t, err, &late)
+			require.Equal(t, []string{"worker2"}, late.Missing)
+		}
+		require.ErrorIs(t, errs[2], ErrArguments)
+		taken()
+		sums(t, without(t, gs[:3]), 0, 1, 2)
+	})
 }
 
 func TestWithoutRefusesWhoIsNoOtherMember(t *testing.T) {
@@ -335,25 +339,27 @@ func newcomersCome(t *testing.T, first bool) {
 }
 
 func TestANewcomerThatDoesNotComeIsNamedAndTheGroupLivesOn(t *testing.T) {
-	ws := rpctest.World(t, rpctest.Net(), 3)
-	gs := make([]*Group, 2)
-	each(t, gs, func(r int) (err error) {
-		gs[r], err = Open(t.Context(), ws[r], "g", "worker0", "worker1")
-		return err
+	synctest.Test(t, func(t *testing.T) {
+		ws := rpctest.World(t, rpctest.SlowNet(time.Millisecond), 3)
+		gs := make([]*Group, 2)
+		each(t, gs, func(r int) (err error) {
+			gs[r], err = Open(t.Context(), ws[r], "g", "worker0", "worker1")
+			return err
+		})
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		for _, err := range attempt(gs, func(r int) error { _, err := gs[r].With(short, "worker2"); return err }) {
+			var late *LateError
+			require.ErrorAs(t, err, &late)
+			require.Contains(t, late.Missing, "worker2")
+		}
+		sums(t, gs, 0, 1)
+		c, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		defer stop()
+		_, err := Enlist(c, ws[2], "g")
+		require.ErrorIs(t, err, rpc.ErrTimeout)
+		came := newcomer(t, ws[2], "g")
+		next := then(t, gs, func(g *Group) (*Group, error) { return g.With(t.Context(), "worker2") })
+		sums(t, append(next, came()), 0, 1, 2)
 	})
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	for _, err := range attempt(gs, func(r int) error { _, err := gs[r].With(short, "worker2"); return err }) {
-		var late *LateError
-		require.ErrorAs(t, err, &late)
-		require.Contains(t, late.Missing, "worker2")
-	}
-	sums(t, gs, 0, 1)
-	c, stop := context.WithTimeout(t.Context(), time.Millisecond)
-	defer stop()
-	_, err := Enlist(c, ws[2], "g")
-	require.ErrorIs(t, err, rpc.ErrTimeout)
-	came := newcomer(t, ws[2], "g")
-	next := then(t, gs, func(g *Group) (*Group, error) { return g.With(t.Context(), "worker2") })
-	sums(t, append(next, came()), 0, 1, 2)
 }

@@ -19,7 +19,6 @@ import (
 )
 
 func TestWhatAWorkerSaysInItsErrorFileIsInTheReportAndNothingIsLeftOfIt(t *testing.T) {
-	t.Parallel()
 	for _, kept := range []bool{false, true} {
 		spec := job(t, "explain", 2)
 		out := &proctest.Output{}
@@ -183,7 +182,6 @@ func TestTheFailureThatEndedTheJobIsToldThoughItsWorkerRunsAgain(t *testing.T) {
 // The end of the job may come before the leave to start the first one again: then both wait for it,
 // and the earlier failure is not the cause.
 func TestAReportNamesTheFailureThatEndedTheJobAndTheEarlierOneAsSuch(t *testing.T) {
-	t.Parallel()
 	spec := job(t, "fail in turn", 2)
 	spec.MaxRestarts = 1
 	out := &proctest.Output{}
@@ -218,7 +216,6 @@ worker0 .* exited with code 9$`, failure.Report())
 }
 
 func TestAWorkerThatGivesUpOnALostOneCostsNoRestartAndTheReportHasTheLastWordsOfTheFirst(t *testing.T) {
-	t.Parallel()
 	spec := job(t, "give up", 2)
 	spec.MaxRestarts = 1
 	out := &proctest.Output{}
@@ -255,7 +252,6 @@ func TestAWorkerThatEndedTheJobIsSaidToHaveOutlivedAnotherIfItMayHaveGivenUpOnIt
 }
 
 func TestAReportHasTheFailuresThatAWorkerHadBeforeItsLastOne(t *testing.T) {
-	t.Parallel()
 	spec := job(t, "", 1)
 	spec.MaxRestarts = 2
 	spec.Program, spec.Args = "/bin/sh", []string{"-c", `mkdir "$0/1" 2>/dev/null && exit 9; mkdir "$0/2" 2>/dev/null && exit 8; exit 5`, t.TempDir()}

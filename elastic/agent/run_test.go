@@ -102,7 +102,6 @@ func TestAJobGoesOnAfterAFailureThatItsSpecSpares(t *testing.T) {
 var errTestStop = errors.New("the test stops the job")
 
 func TestTheFirstFailureEndsTheJobAndIsReportedWithItsLastWords(t *testing.T) {
-	t.Parallel()
 	spec := job(t, "fail", 3)
 	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
