@@ -186,6 +186,7 @@ func (l *Loop) Settle(c context.Context) error {
 	return l.insist(c, func() error { return l.landAny(c) })
 }
 
+// landAny waits for the exchange that is under way, if one is.
 func (l *Loop) landAny(c context.Context) error {
 	if l.flight == nil {
 		return nil
