@@ -98,50 +98,6 @@ func TestANewcomerGetsParametersMomentumAndPosition(t *testing.T) {
 	}
 }
 
-// TestWhoWasNotInAnExchangeKeepsWhatItHasMadeSince has one of three away from its group for an
-// exchange that it has not begun.
-func TestWhoWasNotInAnExchangeKeepsWhatItHasMadeSince(t *testing.T) {
-	w := newWorld(t, 3, 3, Config{Every: 4, LR: 1, Momentum: optim.Zero})
-	for step := 1; step <= 3; step++ {
-		require.Equal(t, make([]error, 3), w.step(w.first(3), step))
-	}
-	first := w.loops[2].parts[0].anchor
-	own, err := w.loops[2].values(w.loops[2].parts[0])
-	require.NoError(t, err)
-	away := w.loops[2]
-	require.NoError(t, w.gs[2].Close())
-	w.each([]int{0, 1}, func(r int) (err error) {
-		if w.gs[r], err = w.gs[r].Without(t.Context(), "worker2"); err != nil {
-			return err
-		}
-		return w.loops[r].Regroup(t.Context(), w.gs[r])
-	})
-	require.Equal(t, make([]error, 2), w.step([]int{0, 1}, 4))
-	require.EqualValues(t, 1, w.loops[0].Rounds())
-	w.each(w.first(3), func(r int) (err error) {
-		if r == 2 {
-			w.gs[2], err = collective.Enlist(t.Context(), w.ws[2], "outer")
-		} else {
-			w.gs[r], err = w.gs[r].With(t.Context(), "worker2")
-		}
-		if err != nil {
-			return err
-		}
-		return w.loops[r].Regroup(t.Context(), w.gs[r])
-	})
-	w.requireSame(0, 1, 2)
-	now, err := away.values(away.parts[0])
-	require.NoError(t, err)
-	for i, anchor := range away.parts[0].anchor {
-		require.InDelta(t, anchor+own[i]-first[i], now[i], 1e-5)
-	}
-	for step := 5; step <= 8; step++ {
-		require.Equal(t, make([]error, 3), w.step(w.first(3), step))
-	}
-	require.Equal(t, []float64{4, 4, 7}, away.Last().Weights)
-	w.requireSame(0, 1, 2)
-}
-
 // TestWorkersJoinAndLeaveAtRandomAndNobodyComesApart has random joins and leaves between steps,
 // also while exchanges are under way.
 func TestWorkersJoinAndLeaveAtRandomAndNobodyComesApart(t *testing.T) {

@@ -157,8 +157,8 @@ const (
 	met      = scope + "/met"   // where workers have come together, and train
 )
 
-// begin says whether members may begin that all have no state: in this epoch nobody has had one.
-func (l *Loop) begin(c context.Context) error {
+// mayBegin says whether members may begin that all have no state: in this epoch nobody has had one.
+func (l *Loop) mayBegin(c context.Context) error {
 	if l.world == 0 {
 		return nil
 	}

@@ -146,13 +146,13 @@ func (l *Loop) StepRows(c context.Context, rows int) error {
 	if rows < 0 {
 		return fmt.Errorf("outer: Step: %w: %d", parallel.ErrRows, rows)
 	}
-	_, err := l.mend(c, l.step(c, float64(rows)))
+	_, err := l.mend(c, l.innerStep(c, float64(rows)))
 	l.with((*schedule.Machine).Resume)
 	return err
 }
 
-// step is an inner step, of some weight, that was made.
-func (l *Loop) step(c context.Context, weight float64) error {
+// innerStep is an inner step, of some weight, that was made.
+func (l *Loop) innerStep(c context.Context, weight float64) error {
 	var do []schedule.Action
 	l.steps++
 	l.with(func(m *schedule.Machine) { do = m.Step(weight) })
@@ -183,10 +183,11 @@ func (l *Loop) with(do func(m *schedule.Machine)) {
 // Settle waits for the exchange that is under way, and applies it: before the group changes, or
 // before parameters are saved. Without one it does nothing.
 func (l *Loop) Settle(c context.Context) error {
-	return l.insist(c, func() error { return l.settle(c) })
+	return l.insist(c, func() error { return l.landAny(c) })
 }
 
-func (l *Loop) settle(c context.Context) error {
+// landAny waits for the exchange that is under way, if one is.
+func (l *Loop) landAny(c context.Context) error {
 	if l.flight == nil {
 		return nil
 	}
@@ -200,7 +201,7 @@ func (l *Loop) settle(c context.Context) error {
 func (l *Loop) Finish(c context.Context) error {
 	return l.insist(c, func() error {
 		for more := true; ; l.launch(c, true) {
-			if err := l.settle(c); err != nil {
+			if err := l.landAny(c); err != nil {
 				return err
 			}
 			if l.with(func(m *schedule.Machine) { more = m.Finish() }); !more {

@@ -73,7 +73,7 @@ func (l *Loop) meet(c context.Context, g *collective.Group, own error) error {
 	}
 	begins := source < 0
 	if begins {
-		if err := l.begin(c); err != nil {
+		if err := l.mayBegin(c); err != nil {
 			return err
 		}
 	}
