@@ -43,8 +43,8 @@ type MemoryError struct {
 }
 
 // Batch says with which batch a call of a function would have fitted where it ran out of memory,
-// with all else that there was as it was. A batch is the first dimension of the call's inputs.
-// It is not known where two of their dimensions may be it: a weight that is frozen comes as an input
+// with all else that there was as it was. A batch is the first dimension of the call's inputs. It
+// is not known where two of their dimensions may be it: a weight that is frozen comes as an input
 // like any other, and as far as a function can tell its classes may change as well as the rows. A
 // parameter, which requires a gradient, is never taken for a batch.
 type Batch struct {

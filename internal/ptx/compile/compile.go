@@ -275,8 +275,8 @@ func (c *compiler) constant(v uint64) int {
 	return c.reads(k)
 }
 
-// global gives the register that holds the address of a variable of the module, or one so far behind
-// it. What it is linking says.
+// global gives the register that holds the address of a variable of the module, or one so far
+// behind it. What it is linking says.
 func (c *compiler) global(v int, off int64) int {
 	g := simt.GlobalAt{Var: v, Off: off}
 	k, ok := c.globals[g]

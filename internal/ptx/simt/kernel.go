@@ -66,7 +66,8 @@ type Kernel struct {
 	Globals    []GlobalAt
 }
 
-// GlobalAt is a register that holds the address of a variable of the module, or one so far behind it.
+// GlobalAt is a register that holds the address of a variable of the module, or one so far behind
+// it.
 type GlobalAt struct {
 	Reg, Var int
 	Off      int64
