@@ -275,7 +275,7 @@ func (r *recruit) receive(from rpc.WorkerInfo, header []byte, tensors []transpor
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	invited := n.Base.Has(whoIs(from)) && !n.Base.Has(r.me) && n.Said.Here && n.Said.Next == nil
+	invited := n.Base.Has(whoIs(from)) && !n.Base.Has(r.me) && n.Said.Invites(r.me)
 	if r.voting == nil && invited {
 		r.voting = newVoting(r.w, r.name, n.Base, r.me)
 		r.voting.identify(n.Service, n.Lineage)

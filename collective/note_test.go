@@ -90,7 +90,7 @@ func FuzzVote(f *testing.F) {
 			return
 		}
 		for _, me := range []ballot.Who{base.Members[0], {Name: "c"}} {
-			b := ballot.New(base, me)
+			b := ballot.New(base, me, 0)
 			b.Begin(nil, nil)
 			b.Hear(base.Members[1], n.Said)
 			b.Lose(base.Members[1])

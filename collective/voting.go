@@ -40,7 +40,7 @@ type voting struct {
 func newVoting(w *rpc.Worker, name string, base ballot.Roll, me ballot.Who) *voting {
 	v := &voting{
 		w: w, name: name, base: base, me: me, wake: make(chan struct{}, 1),
-		ballot: ballot.New(base, me), met: map[ballot.Who]bool{}, hosts: map[ballot.Who]string{me: hostname()},
+		ballot: ballot.New(base, me, uint64(time.Now().UnixNano())), met: map[ballot.Who]bool{}, hosts: map[ballot.Who]string{me: hostname()},
 	}
 	v.life, v.end = context.WithCancel(context.Background())
 	for _, who := range base.Members {

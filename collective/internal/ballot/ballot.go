@@ -34,6 +34,9 @@ type Said struct {
 	Ready bool   `cbor:"6,keyasint,omitempty"` // it has founded that
 }
 
+// Invites says that a newcomer is wanted, or awaited: it may have given up, and come again.
+func (s Said) Invites(who Who) bool { return s.Here && (s.Next == nil || s.Next.Has(who)) }
+
 // Kind of an action.
 type Kind uint8
 
@@ -70,9 +73,10 @@ type Ballot struct {
 	acts     []Action
 }
 
-// New makes the part of one who is on the roll, or of a newcomer.
-func New(base Roll, me Who) *Ballot {
-	return &Ballot{base: base, me: me, gone: map[Who]bool{}, left: map[Who]bool{}, said: map[Who]Said{}}
+// New makes the part of one who is on the roll, or of a newcomer. What it says has an N above from: a
+// newcomer that has given up may come again, with a part that is new.
+func New(base Roll, me Who, from uint64) *Ballot {
+	return &Ballot{base: base, me: me, mine: Said{N: from}, gone: map[Who]bool{}, left: map[Who]bool{}, said: map[Who]Said{}}
 }
 
 // Actions gives what is to be done since the last call, in order.
@@ -154,10 +158,10 @@ func (b *Ballot) Founded() {
 // again.
 func (b *Ballot) Unfounded() { b.found = false }
 
-// Remind says everything again to newcomers that have said nothing: they may not have listened.
+// Remind says everything again to newcomers that do not wait: they may not have listened.
 func (b *Ballot) Remind() {
 	for _, who := range b.guests() {
-		if b.said[who].N == 0 && who != b.me {
+		if !b.said[who].Here && who != b.me {
 			b.acts = append(b.acts, Action{Kind: Say, To: who, Said: b.mine})
 		}
 	}

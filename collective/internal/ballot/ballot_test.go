@@ -37,6 +37,7 @@ type node struct {
 	alive   bool
 	called  bool
 	gaveUp  bool
+	sleeps  bool // a newcomer that has come again, and has not been invited
 	founded *Roll
 }
 
@@ -51,7 +52,7 @@ func newSim(t *testing.T, seed uint64, members, guests int) *sim {
 	s := &sim{t: t, r: rand.New(rand.NewPCG(seed, 21)), base: Roll{Generation: 4, Members: people(0, members)}, cut: map[[2]Who]bool{}}
 	s.store = s.base
 	for _, who := range append(people(0, members), people(members, guests)...) {
-		s.all = append(s.all, &node{Ballot: New(s.base, who), s: s, alive: true})
+		s.all = append(s.all, &node{Ballot: New(s.base, who, 0), s: s, alive: true})
 	}
 	return s
 }
@@ -72,8 +73,14 @@ func (n *node) do(event func()) {
 		switch a.Kind {
 		case Say:
 			n.s.events = append(n.s.events, func() {
-				if to := n.s.at(a.To); !n.s.apart(n.me, a.To) {
-					to.do(func() { to.Hear(n.me, a.Said) })
+				to := n.s.at(a.To)
+				if n.s.apart(n.me, a.To) || to.sleeps && !a.Said.Invites(to.me) {
+					return
+				}
+				to.do(func() { to.Hear(n.me, a.Said) })
+				if to.sleeps {
+					to.sleeps = false
+					to.do(func() { to.Begin(nil, nil) })
 				}
 			})
 		case Ask:
@@ -109,6 +116,27 @@ func (s *sim) ask(n *node, roll Roll) {
 			}
 		})
 	})
+}
+
+// returns has a newcomer that has given up come again, which knows nothing of before but what it
+// sees: that others are lost.
+func (n *node) returns() {
+	n.Ballot = New(n.s.base, n.me, n.mine.N)
+	n.sleeps, n.gaveUp = true, false
+	for _, o := range n.s.all {
+		if !o.alive || n.s.apart(n.me, o.me) {
+			n.s.lose(n, o.me)
+		}
+	}
+}
+
+// remind lets all that wait remind newcomers.
+func (s *sim) remind() {
+	for _, n := range s.all {
+		if n.called && !n.gaveUp && !n.sleeps {
+			n.do(n.Remind)
+		}
+	}
 }
 
 // lose lets one see the loss of another, some time.
@@ -205,7 +233,7 @@ func (s *sim) waits(who Who) bool {
 }
 
 func TestWhateverHappensWhenAGenerationHasOneMembershipAndEverybodyAnOutcome(t *testing.T) {
-	ends := map[string]int{}
+	ends, returned := map[string]int{}, 0
 	for seed := range soak.Cases(4000) {
 		src := rand.New(rand.NewPCG(uint64(seed), 1))
 		members, guests := 1+src.IntN(6), max(0, src.IntN(5)-2)
@@ -237,7 +265,7 @@ func TestWhateverHappensWhenAGenerationHasOneMembershipAndEverybodyAnOutcome(t *
 			s.events = append(s.events, s.fault)
 		}
 		for range s.r.IntN(2) {
-			n := s.all[s.r.IntN(len(s.all))]
+			n := s.all[max(s.r.IntN(len(s.all)), s.r.IntN(len(s.all)))] // a newcomer the more often
 			s.events = append(s.events, func() {
 				n.do(func() { n.Stop() })
 				n.gaveUp = true
@@ -252,9 +280,16 @@ func TestWhateverHappensWhenAGenerationHasOneMembershipAndEverybodyAnOutcome(t *
 				for _, n := range s.all {
 					if n.alive && n.gaveUp && !n.Done() && !n.Out() {
 						again = true
-						s.events = append(s.events, func() { begin(n) })
+						if !s.base.Has(n.me) && n.mine.Next == nil && s.r.IntN(2) == 0 {
+							s.events = append(s.events, n.returns)
+							returned++
+						} else {
+							s.events = append(s.events, func() { begin(n) })
+						}
 					}
 				}
+				s.run()
+				s.remind()
 				s.run()
 				s.check()
 			}
@@ -279,11 +314,12 @@ func TestWhateverHappensWhenAGenerationHasOneMembershipAndEverybodyAnOutcome(t *
 	for _, end := range []string{"fewer", "as many or more", "left out"} {
 		require.Greater(t, ends[end], 50, "random cases end in all ways: %v", ends)
 	}
+	require.Greater(t, returned, 20, "newcomers that come again")
 }
 
 func TestAMemberThatIsCutOffAndSeesItFirstWaitsForTheOthers(t *testing.T) {
 	base := Roll{Members: people(0, 3)}
-	b := New(base, base.Members[2])
+	b := New(base, base.Members[2], 0)
 	b.Begin(nil, nil)
 	b.Lose(base.Members[0])
 	b.Lose(base.Members[1])
@@ -307,7 +343,7 @@ func TestWhoHasSaidGoodbyeIsNoPartOfTheGroupThatIsWaitedFor(t *testing.T) {
 		for left := range members {
 			for lost := range members - left {
 				base := Roll{Members: people(0, members)}
-				b := New(base, base.Members[members-1])
+				b := New(base, base.Members[members-1], 0)
 				b.Begin(base.Members[:left/2], nil) // the caller may name who has left
 				for _, who := range base.Members[:left] {
 					b.Leave(who)
@@ -332,7 +368,7 @@ func TestWhoHasSaidGoodbyeIsNoPartOfTheGroupThatIsWaitedFor(t *testing.T) {
 
 func TestWhoHasSaidNothingIsMissingRatherThanWhoHasGivenUp(t *testing.T) {
 	base := Roll{Members: people(0, 3)}
-	b := New(base, base.Members[0])
+	b := New(base, base.Members[0], 0)
 	b.Begin(nil, nil)
 	b.Hear(base.Members[1], Said{N: 2})
 	require.Equal(t, base.Members[2:], b.Missing())
