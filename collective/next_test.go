@@ -339,25 +339,27 @@ func newcomersCome(t *testing.T, first bool) {
 }
 
 func TestANewcomerThatDoesNotComeIsNamedAndTheGroupLivesOn(t *testing.T) {
-	ws := rpctest.World(t, rpctest.Net(), 3)
-	gs := make([]*Group, 2)
-	each(t, gs, func(r int) (err error) {
-		gs[r], err = Open(t.Context(), ws[r], "g", "worker0", "worker1")
-		return err
+	synctest.Test(t, func(t *testing.T) {
+		ws := rpctest.World(t, rpctest.SlowNet(time.Millisecond), 3)
+		gs := make([]*Group, 2)
+		each(t, gs, func(r int) (err error) {
+			gs[r], err = Open(t.Context(), ws[r], "g", "worker0", "worker1")
+			return err
+		})
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		for _, err := range attempt(gs, func(r int) error { _, err := gs[r].With(short, "worker2"); return err }) {
+			var late *LateError
+			require.ErrorAs(t, err, &late)
+			require.Contains(t, late.Missing, "worker2")
+		}
+		sums(t, gs, 0, 1)
+		c, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		defer stop()
+		_, err := Enlist(c, ws[2], "g")
+		require.ErrorIs(t, err, rpc.ErrTimeout)
+		came := newcomer(t, ws[2], "g")
+		next := then(t, gs, func(g *Group) (*Group, error) { return g.With(t.Context(), "worker2") })
+		sums(t, append(next, came()), 0, 1, 2)
 	})
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	for _, err := range attempt(gs, func(r int) error { _, err := gs[r].With(short, "worker2"); return err }) {
-		var late *LateError
-		require.ErrorAs(t, err, &late)
-		require.Contains(t, late.Missing, "worker2")
-	}
-	sums(t, gs, 0, 1)
-	c, stop := context.WithTimeout(t.Context(), time.Millisecond)
-	defer stop()
-	_, err := Enlist(c, ws[2], "g")
-	require.ErrorIs(t, err, rpc.ErrTimeout)
-	came := newcomer(t, ws[2], "g")
-	next := then(t, gs, func(g *Group) (*Group, error) { return g.With(t.Context(), "worker2") })
-	sums(t, append(next, came()), 0, 1, 2)
 }
