@@ -266,7 +266,8 @@ func (r *recruit) forget() {
 	r.voting = nil
 }
 
-// receive takes what members say. Others than those of the first group that comes invite again.
+// receive takes what members say. Others than those of the first group that comes invite again; so
+// do those of a later generation of it, which has been made without this worker.
 func (r *recruit) receive(from rpc.WorkerInfo, header []byte, tensors []transport.Tensor) {
 	(&transport.Message{Tensors: tensors}).Release()
 	var n vote
@@ -276,10 +277,13 @@ func (r *recruit) receive(from rpc.WorkerInfo, header []byte, tensors []transpor
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	invited := n.Base.Has(whoIs(from)) && !n.Base.Has(r.me) && n.Said.Invites(r.me)
-	if r.voting == nil && invited {
+	switch {
+	case invited && r.voting == nil:
 		r.voting = newVoting(r.w, r.name, n.Base, r.me)
 		r.voting.identify(n.Service, n.Lineage)
 		notify(r.wanted)
+	case invited && r.voting.lineage == n.Lineage && r.voting.base.Generation < n.Base.Generation:
+		r.voting.pass()
 	}
 	if r.voting != nil && r.voting.service == n.Service {
 		r.voting.hear(from, n)

@@ -363,3 +363,23 @@ func TestANewcomerThatDoesNotComeIsNamedAndTheGroupLivesOn(t *testing.T) {
 		sums(t, append(next, came()), 0, 1, 2)
 	})
 }
+
+func TestANewcomerThatWaitsForAGenerationThatIsMadeWithoutItComesInALaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws := rpctest.World(t, rpctest.SlowNet(time.Millisecond), 4)
+		gs := groups(t, ws[:2], "g")
+		came := newcomer(t, ws[2], "g")
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		for _, err := range attempt(gs, func(r int) error { _, err := gs[r].With(short, "worker2", "worker3"); return err }) {
+			var late *LateError
+			require.ErrorAs(t, err, &late)
+			require.Equal(t, []string{"worker3"}, late.Missing)
+		}
+		gs[0].Abort(errors.New("worker3 does not come"))
+		next := then(t, gs, func(g *Group) (*Group, error) { return g.Without(t.Context()) })
+		require.Equal(t, 2, next[0].Size())
+		next = then(t, next, func(g *Group) (*Group, error) { return g.With(t.Context(), "worker2") })
+		sums(t, append(next, came()), 0, 1, 2)
+	})
+}

@@ -75,6 +75,12 @@ func (v *voting) leave(m Member) {
 	notify(v.wake)
 }
 
+// pass notes that there is a later generation than the next one.
+func (v *voting) pass() {
+	v.with(v.ballot.Pass)
+	notify(v.wake)
+}
+
 // inviting is how often newcomers are looked for that have not answered yet.
 const inviting = 50 * time.Millisecond
 

@@ -74,38 +74,51 @@ func (w *crowd) enlarge(c context.Context, guest int) []error {
 }
 
 // TestANewcomerThatCallsAndDoesNotComeHoldsUpTheOthersForATenthOfTheirTime has a worker call again
-// and again, and not listen.
+// and again, and not listen. Another newcomer that is invited with it comes all the same.
 func TestANewcomerThatCallsAndDoesNotComeHoldsUpTheOthersForATenthOfTheirTime(t *testing.T) {
-	const founders, steps = 2, 100
-	synctest.Test(t, func(t *testing.T) {
-		w := newCrowd(t, founders+1)
-		c, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
-		defer cancel()
-		calling, stop := context.WithCancel(c)
-		defer stop()
-		began := time.Now()
-		runs := w.train(func(rank int) run {
-			l := newLearner(1)
-			for rank == founders && calling.Err() == nil {
-				for _, o := range w.ws[:founders] {
-					_ = rpc.Post(calling, w.ws[rank], o.Name(), "resilient/"+teamName, []byte{0xa1, 1, 1}) // {1: 1}, a call
+	const founders, caller, guest, steps = 2, 2, 3, 100
+	for _, comes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newCrowd(t, founders+2)
+			c, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+			defer cancel()
+			calling, stop := context.WithCancel(c)
+			defer stop()
+			began := time.Now()
+			runs := w.train(func(rank int) run {
+				l := newLearner(1)
+				for rank == caller && calling.Err() == nil {
+					for _, o := range w.ws[:founders] {
+						_ = rpc.Post(calling, w.ws[rank], o.Name(), "resilient/"+teamName, []byte{0xa1, 1, 1}) // {1: 1}, a call
+					}
+					time.Sleep(50 * time.Millisecond)
 				}
-				time.Sleep(50 * time.Millisecond)
+				var team *resilient.Team
+				var err error
+				switch {
+				case rank == caller, rank == guest && !comes:
+					return run{}
+				case rank == guest:
+					team, err = resilient.Join(c, w.ws[rank], teamName, l.config())
+				default:
+					team, err = w.found(c, rank, founders, l.config())
+				}
+				if err != nil {
+					return run{err: err}
+				}
+				r := train(c, team, l, steps, func(uint64) error { time.Sleep(time.Second); return nil })
+				stop()
+				return r
+			})
+			took := time.Since(began)
+			require.Less(t, took, steps*time.Second*5/4)
+			require.Greater(t, took, (steps+4)*time.Second, "it was waited for")
+			left := runs[:founders]
+			if comes {
+				left = append(left, runs[guest])
+				require.Less(t, runs[guest].first, uint64(10))
 			}
-			if rank == founders {
-				return run{}
-			}
-			team, err := w.found(c, rank, founders, l.config())
-			if err != nil {
-				return run{err: err}
-			}
-			r := train(c, team, l, steps, func(uint64) error { time.Sleep(time.Second); return nil })
-			stop()
-			return r
+			requireUndisturbed(t, alone(t, steps), left...)
 		})
-		requireUndisturbed(t, alone(t, steps), runs[:founders]...)
-		took := time.Since(began)
-		require.Less(t, took, steps*time.Second*5/4)
-		require.Greater(t, took, (steps+4)*time.Second, "it was waited for")
-	})
+	}
 }

@@ -2,6 +2,7 @@ package resilient
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -54,10 +55,14 @@ func (t *Team) invite(c context.Context, names []string) {
 	if err != nil {
 		t.mail.discard(names) // who is there calls again
 		if limited.Err() != nil && c.Err() == nil {
-			for _, name := range names {
+			missing := names
+			if late := new(collective.LateError); errors.As(err, &late) {
+				missing = late.Missing // members among them hear of it otherwise
+			}
+			for _, name := range missing {
 				t.late[name] = time.Now()
 			}
-			t.cfg.Logger.Warn("newcomers that have called do not come", "workers", names, "error", err)
+			t.cfg.Logger.Warn("newcomers that have called do not come", "workers", missing, "error", err)
 		}
 		t.g.Abort(fmt.Errorf("the newcomers %v do not come: %w", names, err))
 		return

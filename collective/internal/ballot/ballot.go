@@ -69,7 +69,7 @@ type Ballot struct {
 	yielded  bool
 	asked    bool
 	found    bool
-	passed   bool // the store holds a later generation
+	passed   bool // there is a later generation than the next one
 	acts     []Action
 }
 
@@ -138,6 +138,9 @@ func (b *Ballot) Answer(now Roll) {
 		b.change()
 	}
 }
+
+// Pass says that there is a later generation than the next one.
+func (b *Ballot) Pass() { b.passed = true }
 
 // Yielded says that a small part of the group has waited for a larger one.
 func (b *Ballot) Yielded() {
