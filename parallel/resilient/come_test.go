@@ -89,6 +89,14 @@ func TestMembersMayBeLostWhileOthersCome(t *testing.T) {
 			c := within(t)
 			var founded sync.WaitGroup // a group that is being opened ends with any member
 			founded.Add(founders)
+			joining, left := context.WithCancelCause(c)
+			var members atomic.Int64
+			members.Add(founders)
+			leaves := func() {
+				if members.Add(-1) == 0 { // nobody takes anybody in any more
+					left(resilient.ErrEnded)
+				}
+			}
 			runs := w.train(func(rank int) (got run) {
 				var end sync.WaitGroup
 				defer end.Wait()
@@ -105,29 +113,32 @@ func TestMembersMayBeLostWhileOthersCome(t *testing.T) {
 					})
 				}
 				if rank < founders {
+					defer leaves()
 					team, got.err = w.found(c, rank, founders, l.config())
 					founded.Done()
 				} else {
-					team, got.err = resilient.Join(c, w.ws[rank], teamName, l.config())
+					team, got.err = resilient.Join(joining, w.ws[rank], teamName, l.config())
 				}
 				if got.err != nil {
 					return got
 				}
 				if rank >= founders {
+					members.Add(1)
+					defer leaves()
 					came.Add(1)
 				}
 				defer team.Close(c) //nolint:errcheck // its worker may be gone
 				return train(c, team, l, steps, slowly)
 			})
-			var left []run
+			var last []run
 			for rank, r := range runs {
 				_, mortal := dies[rank]
 				late := rank >= founders && errors.Is(r.err, resilient.ErrEnded) // on a slow machine
 				if !mortal && !late {
-					left = append(left, r)
+					last = append(last, r)
 				}
 			}
-			requireUndisturbed(t, want, left...)
+			requireUndisturbed(t, want, last...)
 		})
 	}
 	require.Positive(t, came.Load())
