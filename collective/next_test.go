@@ -164,8 +164,8 @@ func TestWhoHasSaidGoodbyeIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForWhoGivesUpAndClosesTheGroupAtAnyMoment has a member do so before, while and after
-// the store confirms a generation that it is in.
+// TestNobodyWaitsForWhoGivesUpAndClosesTheGroupAtAnyMoment has a member do so before, while and
+// after the store confirms a generation that it is in.
 func TestNobodyWaitsForWhoGivesUpAndClosesTheGroupAtAnyMoment(t *testing.T) {
 	const delay = time.Millisecond
 	for half := range time.Duration(16) {

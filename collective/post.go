@@ -160,7 +160,7 @@ func (g *Group) count(rank int, n *note) {
 	}
 	g.mu.Unlock()
 	if n.Leaves {
-		g.voting.leave(g.members[rank])
+		g.voting.left(g.members[rank])
 	}
 }
 

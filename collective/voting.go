@@ -69,9 +69,9 @@ func (v *voting) hear(from rpc.WorkerInfo, n vote) (out bool) {
 	return v.ballot.Out()
 }
 
-// leave notes that a member has closed the group, and makes up no next generation.
-func (v *voting) leave(m Member) {
-	v.with(func() { v.ballot.Leave(m.who()) })
+// left notes that a member has closed the group, and makes up no next generation.
+func (v *voting) left(m Member) {
+	v.with(func() { v.ballot.Left(m.who()) })
 	notify(v.wake)
 }
 
@@ -139,7 +139,7 @@ func (v *voting) look(c context.Context) {
 			case err == nil && info.Incarnation == who.Life:
 				v.met[who] = true
 			case errors.Is(err, rpc.ErrPeerLeft) && !errors.Is(err, transport.ErrClosed) && v.met[who]: // it says so, and not this end
-				v.ballot.Leave(who)
+				v.ballot.Left(who)
 			case err == nil && info.Incarnation > who.Life, v.met[who]:
 				v.ballot.Lose(who)
 			}
@@ -265,7 +265,7 @@ func (v *voting) outcome() (*Group, error) {
 		next.meet(hosts)
 		for _, m := range next.members {
 			if v.ballot.HasLeft(m.who()) { // too late to be left out
-				next.voting.leave(m)
+				next.voting.left(m)
 				next.lose(m, &closedError{m.Worker})
 			}
 		}

@@ -167,9 +167,9 @@ func (m *Membership) receivePlaces(done, first chan struct{}) {
 	}
 }
 
-// ignore has this worker read no other place, if the one that it has is the latest that it has read.
-// What it is told then it leaves in its pipe, where the agent sees it: whoever ends well without
-// having read its place starts again in that one.
+// ignore has this worker read no other place, if the one that it has is the latest that it has
+// read. What it is told then it leaves in its pipe, where the agent sees it: whoever ends well
+// without having read its place starts again in that one.
 func (m *Membership) ignore(p Place) bool {
 	m.hears.Lock()
 	defer m.hears.Unlock()

@@ -101,8 +101,8 @@ func lossOf(model nn.Sequential, owner *autodiff.Arena, rows []int) (*autodiff.T
 	return autodiff.CrossEntropy(model.Forward(in), autodiff.New(ys)), nil
 }
 
-// noted is after how many steps the loss over all data is looked at, which takes longer than a step.
-// Runs have a multiple of it.
+// noted is after how many steps the loss over all data is looked at, which takes longer than a
+// step. Runs have a multiple of it.
 const noted = 4
 
 // trained is what a rank makes of some steps: on rank 0 the loss over all data, and parameters.

@@ -91,9 +91,9 @@ func newNode(workers int, grace time.Duration) *node {
 func (n *node) done() bool { return n.left == 0 && n.ending && n.over }
 
 // A round counts on every worker of its nodes: each has to have started in it, or to have heard of
-// it. So what does not run when a round is coming starts in it, whether it has failed or ended well,
-// and so does what ends meanwhile. Who ends well in a round has done its share of it, if it has
-// heard of it (exited).
+// it. So what does not run when a round is coming starts in it, whether it has failed or ended
+// well, and so does what ends meanwhile. Who ends well in a round has done its share of it, if it
+// has heard of it (exited).
 
 // coming takes it that a new round has formed, and why. A worker that called elastic.Join hears of
 // its new place and runs on. A worker that did not is deaf: the node ends it. Where the round

@@ -73,8 +73,8 @@ type Ballot struct {
 	acts     []Action
 }
 
-// New makes the part of one who is on the roll, or of a newcomer. What it says has an N above from: a
-// newcomer that has given up may come again, with a part that is new.
+// New makes the part of one who is on the roll, or of a newcomer. What it says has an N above from:
+// a newcomer that has given up may come again, with a part that is new.
 func New(base Roll, me Who, from uint64) *Ballot {
 	return &Ballot{base: base, me: me, mine: Said{N: from}, gone: map[Who]bool{}, left: map[Who]bool{}, said: map[Who]Said{}}
 }
@@ -106,8 +106,8 @@ func (b *Ballot) Lose(who Who) {
 	}
 }
 
-// Leave says that somebody has said goodbye, and takes part no more.
-func (b *Ballot) Leave(who Who) {
+// Left says that somebody has said goodbye, and takes part no more.
+func (b *Ballot) Left(who Who) {
 	b.left[who] = true
 	b.Lose(who)
 	b.step()

@@ -157,7 +157,7 @@ func (s *sim) leave(n *node) {
 	s.kill(n)
 	for _, o := range s.all {
 		if s.r.IntN(3) > 0 {
-			s.events = append(s.events, func() { o.do(func() { o.Leave(n.me) }) })
+			s.events = append(s.events, func() { o.do(func() { o.Left(n.me) }) })
 		}
 	}
 }
@@ -346,7 +346,7 @@ func TestWhoHasSaidGoodbyeIsNoPartOfTheGroupThatIsWaitedFor(t *testing.T) {
 				b := New(base, base.Members[members-1], 0)
 				b.Begin(base.Members[:left/2], nil) // the caller may name who has left
 				for _, who := range base.Members[:left] {
-					b.Leave(who)
+					b.Left(who)
 				}
 				for _, who := range base.Members[left : left+lost] {
 					b.Lose(who)

@@ -9,8 +9,8 @@
 //
 // Who cannot reach one another cannot both go on. Of a broken pair the one goes that more of the
 // others cannot reach, or else the later one. A newcomer proposes nothing, and goes before a member
-// does. Less than half of a group, but for those who have said goodbye, waits before it proposes, so
-// that one that is cut off does not take the group from all others.
+// does. Less than half of a group, but for those who have said goodbye, waits before it proposes,
+// so that one that is cut off does not take the group from all others.
 //
 // A Ballot is not safe for concurrent use.
 package ballot
