@@ -58,6 +58,7 @@ func (w *trainer) train(c context.Context) (r result, err error) {
 func (w *trainer) learn(c context.Context, loop *outer.Loop) (err error) {
 	rows := parallel.Rows{Seed: w.seed, N: w.rows, Batch: w.batch}
 	began := time.Now()
+	defer func() { w.made.Took, w.made.Totals = w.made.Took+time.Since(began), loop.Total() }()
 	for !w.over(loop) {
 		if c.Err() != nil { // an inner step does not ask for it
 			return context.Cause(c)
@@ -80,7 +81,6 @@ func (w *trainer) learn(c context.Context, loop *outer.Loop) (err error) {
 	if err := loop.Finish(c); err != nil {
 		return err
 	}
-	w.made.Took, w.made.Totals = w.made.Took+time.Since(began), loop.Total()
 	w.made.Loss, w.made.Right, err = w.tested(w.model)
 	return err
 }

@@ -28,7 +28,9 @@ type camp struct {
 	net    *simnet.Net
 	st     store.Store
 	cfg    Config
-	rounds uint64 // of the job
+	rounds uint64        // of the job
+	evals  uint64        // Finish comes after every so many steps; 0: at the end alone
+	eval   func(p *proc) // what follows that
 	all    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -221,7 +223,19 @@ func (m *camp) work(p *proc) working {
 			}
 			return l.Steps() >= m.rounds*uint64(m.cfg.Every) || p.early > 0 && l.Steps() >= p.early
 		}
+		finish := func() error {
+			before := l.Total().Exchanges
+			err := l.Finish(c)
+			m.note(l, before)
+			return err
+		}
 		for !ends() {
+			if steps := l.Steps(); m.evals > 0 && steps > 0 && steps%m.evals == 0 {
+				if err := finish(); err != nil {
+					return err
+				}
+				m.eval(p)
+			}
 			time.Sleep(p.pace)
 			if err := p.inner(); err != nil {
 				return err
@@ -233,10 +247,7 @@ func (m *camp) work(p *proc) working {
 				return err
 			}
 		}
-		before := l.Total().Exchanges
-		err := l.Finish(c)
-		m.note(l, before)
-		return err
+		return finish()
 	}
 }
 

@@ -100,7 +100,7 @@ func (l *Loop) goes(c context.Context, e *elastic.Epoch) bool {
 
 // epoch is work among the workers of one epoch.
 func (l *Loop) epoch(c context.Context, e *elastic.Epoch, join joining, work working) error {
-	l.store, l.world, l.met = e.Store, e.World, false
+	l.store, l.world, l.met, l.apart, l.end = e.Store, e.World, false, 0, 0
 	var err error
 	if l.has { // all know it that have joined
 		err = e.Store.Set(c, stateful, nil)
@@ -135,6 +135,11 @@ func (l *Loop) epoch(c context.Context, e *elastic.Epoch, join joining, work wor
 	if err == nil {
 		err = l.insist(c, func() error { return l.part(c) })
 	}
+	return l.depart(c, e, w, err)
+}
+
+// depart ends this worker's part in an epoch, in which err has come of the work.
+func (l *Loop) depart(c context.Context, e *elastic.Epoch, w *rpc.Worker, err error) error {
 	switch {
 	case err == nil && l.g.Size() == e.World:
 		if err = errors.Join(l.g.Close(), w.Leave(c)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,32 @@ func TestWhoeverIsKilledAndWhoeverComesWheneverAllEndAtTheSame(t *testing.T) {
 					m.requireOracle()
 				}
 			})
+		})
+	}
+}
+
+// TestALossWhereSomeHaveAllOfAFinishAndOthersHaveNotPartsNobody kills one as another one goes on
+// after a Finish of which a third one has not had the last result.
+func TestALossWhereSomeHaveAllOfAFinishAndOthersHaveNotPartsNobody(t *testing.T) {
+	for seed := range uint64(soak.Cases(15)) {
+		synctest.Test(t, func(t *testing.T) {
+			m := newCamp(t, seed, Config{Every: 5}, 12)
+			var evals atomic.Int64
+			m.evals, m.eval = 7, func(p *proc) {
+				if evals.Add(1) == 6 {
+					m.slay(func(o *proc) bool { return o != p })
+				}
+			}
+			for range 5 {
+				m.start()
+			}
+			m.form()
+			time.AfterFunc(8*time.Second, func() { // the nodes notice
+				m.start()
+				m.form()
+			})
+			m.end()
+			require.Empty(t, m.failed, "seed %d", seed)
 		})
 	}
 }

@@ -34,6 +34,7 @@ type Loop struct {
 	known  map[string]string // the members of the group before, by their ids
 	world  int               // workers of the epoch; 0: this loop is not of Each
 	store  store.Store       // of the epoch
+	end    uint64            // of the exchanges of a Finish that has not ended; 0: there is none
 	met    bool              // this loop has come together with others in the epoch
 	apart  uint64            // the exchange before which members that had come apart were brought together, from 1
 
@@ -146,6 +147,7 @@ func (l *Loop) StepRows(c context.Context, rows int) error {
 	if rows < 0 {
 		return fmt.Errorf("outer: Step: %w: %d", parallel.ErrRows, rows)
 	}
+	l.end = 0
 	_, err := l.mend(c, l.innerStep(c, float64(rows)))
 	l.with((*schedule.Machine).Resume)
 	return err
@@ -197,18 +199,32 @@ func (l *Loop) landAny(c context.Context) error {
 // Finish exchanges all that is left, and gives the parameters the synchronised values: the same
 // bits on all members, which call it at the end, or before an evaluation, after the same number of
 // exchanges ([Loop.Rounds]). Where it has failed, and Regroup has followed, it goes on from where
-// it was. Without a step since it does nothing.
+// it was. Without a step since it does nothing. Where a member was lost meanwhile others may have
+// made steps before it returns: before an evaluation in between, ask Steps and Rounds anew after it.
 func (l *Loop) Finish(c context.Context) error {
 	return l.insist(c, func() error {
-		for more := true; ; l.launch(c, true) {
+		for ; ; l.launch(c, true) {
 			if err := l.landAny(c); err != nil {
 				return err
 			}
-			if l.with(func(m *schedule.Machine) { more = m.Finish() }); !more {
+			if !l.unfinished() {
+				l.end = 0
 				return l.Rewind() // also who was not there for the last ones
 			}
 		}
 	})
+}
+
+// unfinished says whether Finish has an exchange to make. Others may have made all without this
+// worker, and steps since.
+func (l *Loop) unfinished() (more bool) {
+	l.with(func(m *schedule.Machine) {
+		if at := m.Position(); at.End > 0 || l.end == 0 || at.Round < l.end {
+			more = m.Finish()
+			l.end = m.Position().End
+		}
+	})
+	return more
 }
 
 // Rewind gives the parameters the synchronised values, and gives up what this worker has made since

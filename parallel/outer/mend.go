@@ -112,6 +112,9 @@ func (l *Loop) insist(c context.Context, do func() error) error {
 
 // part waits until all make no more exchanges: each has all results then.
 func (l *Loop) part(c context.Context) error {
+	if err := l.landAny(c); err != nil {
+		return err
+	}
 	all, err := collective.Agree(collective.Scope(c, scope), l.g, head{Round: l.Rounds(), Done: true})
 	for rank, h := range all {
 		err = cmp.Or(err, wrong(rank, h, all[0], l.g, nil))

@@ -74,12 +74,13 @@ func (b *block) arrivals(id int) (some bool) {
 // release lets those go on whose barrier, of all threads, is complete. It says whether there was
 // one.
 func (b *block) release() bool {
-	n, live, come := 0, 0, b.arrived
+	n, live := 0, 0
 	for id := range b.counts { // of a warp of which some have ended
 		if b.arrivals(id) {
 			n++
 		}
 	}
+	come := b.arrived
 	for _, w := range b.warps {
 		live += bits.OnesCount32(w.Live)
 		for _, s := range w.strands {

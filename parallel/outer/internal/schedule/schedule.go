@@ -169,7 +169,9 @@ func Common(all []Position) (p Position) {
 }
 
 // Spent is the fragment of the exchange that has failed here alone: what this worker gave to it is
-// in the result with which the others are at p. It is −1 where there is none.
+// in the result with which the others are at p. It is −1 where there is none. Where that exchange
+// has failed on all, and the others have made it again without this worker, that is given up: it
+// cannot tell.
 func (m *Machine) Spent(p Position) int {
 	if p.Round > m.round && m.lent > 0 {
 		return m.Fragment(m.round)
