@@ -93,6 +93,7 @@ func logSumExp[T vec.Float](v *vec.Loops[T], x []T) (m T, l float64) {
 
 // softmaxLine is softmaxRow for elements that lie apart.
 func softmaxLine[T vec.Float](y, x []T, n, step int) {
+	vec.ClearUppers()
 	m, s := lineMax(x, n, step), 0.0
 	for k := 0; k < n*step; k += step {
 		e := math.Exp(float64(x[k]) - m)
@@ -105,6 +106,7 @@ func softmaxLine[T vec.Float](y, x []T, n, step int) {
 }
 
 func logSoftmaxLine[T vec.Float](y, x []T, n, step int) {
+	vec.ClearUppers()
 	m, s := lineMax(x, n, step), 0.0
 	for k := 0; k < n*step; k += step {
 		s += math.Exp(float64(x[k]) - m)
@@ -153,6 +155,7 @@ func softmaxGradBody[T vec.Float](i kernels.SoftmaxGrad, t kernels.Type) paralle
 }
 
 func softmaxGradLine[T vec.Float](log bool, gx, y, gy []T, n, step int) {
+	vec.ClearUppers()
 	s := 0.0
 	for k := 0; k < n*step; k += step {
 		if log {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-project/weft/internal/ptx/simt"
 	"github.com/weft-project/weft/internal/ptx/syntax"
+	"github.com/weft-project/weft/internal/vec"
 )
 
 // rounding is a direction: 'n' to nearest, 'z' to zero, 'm' down, 'p' up.
@@ -102,7 +103,7 @@ func fmaLanes(D, A, B, C *simt.Lanes, m uint32) {
 //go:norace
 //go:nocheckptr
 func fma64Lanes(D, A, B, C *simt.Lanes, m uint32) {
-	simt.ClearUppers()
+	vec.ClearUppers()
 	for l := range 32 {
 		if m>>l&1 != 0 {
 			D[l] = math.Float64bits(math.FMA(math.Float64frombits(A[l]), math.Float64frombits(B[l]), math.Float64frombits(C[l])))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/weft-project/weft/internal/vec"
 )
 
 type strandState uint8
@@ -71,7 +73,7 @@ const slice = 1 << 16
 // runSlice goes on until every strand waits or has ended, or the slice is over. It says whether
 // anything was done.
 func (w *Warp) runSlice() (moved bool) {
-	ClearUppers()
+	vec.ClearUppers()
 	left := slice
 	for k := range w.strands {
 		if w.strands[k].state == polled {

@@ -73,9 +73,11 @@ func unaryLoop[T vec.Float](l *vec.Loops[T], fn kernels.UnaryFn) func(o, x []T) 
 	}
 	f := fn.Scalar()
 	return func(o, x []T) {
-		for k := range o {
-			o[k] = T(f(float64(x[k])))
-		}
+		vec.Stretches(len(o), func(from, to int) {
+			for k := from; k < to; k++ {
+				o[k] = T(f(float64(x[k])))
+			}
+		})
 	}
 }
 
@@ -111,8 +113,10 @@ func binaryLoop[T vec.Float](l *vec.Loops[T], fn kernels.BinaryFn) func(o, a, b 
 		return l.Equal
 	}
 	return func(o, a, b []T) { // Pow
-		for k := range o {
-			o[k] = T(vec.Pow(float64(a[k]), float64(b[k])))
-		}
+		vec.Stretches(len(o), func(from, to int) {
+			for k := from; k < to; k++ {
+				o[k] = T(vec.Pow(float64(a[k]), float64(b[k])))
+			}
+		})
 	}
 }

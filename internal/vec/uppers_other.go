@@ -1,6 +1,6 @@
 //go:build !goexperiment.simd || !amd64
 
-package simt
+package vec
 
 // ClearUppers does nothing where Go has no vectors.
 func ClearUppers() {}
