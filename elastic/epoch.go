@@ -69,7 +69,9 @@ func (f final) Unwrap() error { return f.error }
 // count on this one, so Each calls work once more. Of those that come later this worker does not
 // hear, unless it calls Each again: should the agent have told it of one when it ends well, the
 // agent starts it again, so that the others do not wait in vain. It then finds that nothing is left
-// to do.
+// to do. A worker that has ended already starts again for a new round, but not where another worker
+// is replaced within a round, which may then wait for it for ever: where workers end before others,
+// the job needs --restart-policy group.
 //
 // work is to return when Epoch.Over is closed, leaving its world as it found it; its context ends
 // JoinConfig.Grace later. It is also to return an error when something that it does with the others

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +32,9 @@ func (a agentOf) tell(line string) {
 
 // heeded returns when all that was told was read.
 func (a agentOf) heeded() {
-	for pipe.Unread(a.to) > 0 {
+	a.t.Helper()
+	for late := time.Now().Add(time.Minute); pipe.Unread(a.to) > 0; {
+		require.True(a.t, time.Now().Before(late), "nobody reads what was told")
 		runtime.Gosched()
 	}
 }

@@ -291,7 +291,8 @@ type owned struct {
 
 func (o owned) Close() error { return errors.Join(o.Store.Close(), o.under.Close()) }
 
-// Close ends the membership here; the worker's process goes on.
+// Close ends the membership here; the worker's process goes on. Should the agent tell this worker
+// another place after that, it starts it again when it has ended well.
 func (m *Membership) Close() error {
 	m.fail(store.ErrClosed)
 	if m.file == nil {

@@ -152,7 +152,7 @@ func (a *agent) sendPlace(i int) {
 // Where that cannot be seen nobody was.
 func (w *worker) behind() bool {
 	unread := pipe.Unread(w.told)
-	return unread < w.said && (unread > 0 || w.missed)
+	return pipe.Counts && unread < w.said && (unread > 0 || w.missed)
 }
 
 // deaf says that a worker never asked for its place: it has not called Join. Where that cannot be

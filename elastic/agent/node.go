@@ -69,6 +69,7 @@ type node struct {
 	workers []slot
 	place   *rdzv.Placement // the latest
 	next    *rdzv.Placement // the one that is coming, nil if none is
+	out     bool            // place is over, and none is coming yet
 	left    int             // how many run
 	ending  bool            // nothing is started any more
 	killed  bool            // what still runs then has got SIGKILL
@@ -92,8 +93,9 @@ func (n *node) done() bool { return n.left == 0 && n.ending && n.over }
 
 // A round counts on every worker of its nodes: each has to have started in it, or to have heard of
 // it. So what does not run when a round is coming starts in it, whether it has failed or ended
-// well, and so does what ends meanwhile. Who ends well in a round has done its share of it, if it
-// has heard of it (exited).
+// well, and so does what ends meanwhile, or ends well while its node has no place. Who ends well in
+// a round has done its share of it, if it has heard of it (exited). A failure that is spared is
+// the end of a worker's share, too, also where the worker has not heard of the round.
 
 // coming takes it that a new round has formed, and why. A worker that called elastic.Join hears of
 // its new place and runs on. A worker that did not is deaf: the node ends it. Where the round
@@ -103,7 +105,7 @@ func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(wor
 	if n.ending {
 		return decision{}
 	}
-	n.next = &p
+	n.next, n.out = &p, false
 	for i := range n.workers {
 		if s := &n.workers[i]; s.phase == broken { // this is the leave that it waited for
 			s.phase = idle
@@ -121,6 +123,7 @@ func (n *node) outside(now time.Time, deaf func(worker int) bool) decision {
 	if n.ending || n.place == nil {
 		return decision{}
 	}
+	n.out = true
 	return n.retire(now, fmt.Sprintf("round %d", n.place.Round), "it is over, and this node has no place in the next one yet", deaf)
 }
 
@@ -170,7 +173,7 @@ func (n *node) placed(p rdzv.Placement) decision {
 	if n.ending {
 		return decision{}
 	}
-	n.place, n.next = &p, nil
+	n.place, n.next, n.out = &p, nil, false
 	return decision{orders: n.start(func(slot) bool { return true })}
 }
 
@@ -197,8 +200,8 @@ func (n *node) start(which func(slot) bool) []order {
 }
 
 // exited takes a worker's end. Text says for people how it ended. A failure that is spared counts
-// as a good end. A worker that has ended well and is behind has not heard of its latest place: it
-// starts again in that, which costs no restart.
+// as a good end, and is not started again for being behind. A worker that has ended with code 0 and
+// is behind has not heard of its latest place: it starts again in that, which costs no restart.
 func (n *node) exited(i int, st process.Status, spared, behind bool, text string) decision {
 	s := &n.workers[i]
 	if s.phase != running {
@@ -222,14 +225,14 @@ func (n *node) exited(i int, st process.Status, spared, behind bool, text string
 		return decision{fail: &failed{i, n.fails, text}}
 	case spared:
 		text = fmt.Sprintf("%s; %s left", text, plural(n.left))
-	case n.next == nil && behind:
+	case n.next == nil && !n.out && behind:
 		s.phase = running
 		n.left++
 		return decision{orders: []order{{i, launch}}, reason: fmt.Sprintf("%s, and had not heard of its place in round %d: starting it again", text, n.place.Round)}
 	default:
 		text = ""
 	}
-	if n.next != nil { // which starts it
+	if n.next != nil || n.out { // the next place starts it
 		return decision{reason: text}
 	}
 	s.phase = well

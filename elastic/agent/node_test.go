@@ -171,6 +171,20 @@ func TestANodeThatTheOthersHaveLostEndsItsWorkersThatAreDeafToTheirPlaces(t *tes
 	require.Len(t, n.placed(rdzv.Placement{Round: 3}).orders, 2)
 }
 
+func TestAWorkerThatEndsWellWhileItsNodeHasNoPlaceStartsInTheNextOneAndNotBefore(t *testing.T) {
+	n := begun(t, 3)
+	n.outside(at(1), nobody)
+	require.Empty(t, n.exited(0, process.Status{}, false, true, "worker0 ended"), "nobody is where it would start")
+	require.Empty(t, n.exited(1, process.Status{}, false, false, "worker1 ended"))
+	require.Empty(t, n.exited(2, process.Status{}, false, false, "worker2 ended"), "its node is of no round with which it could be done")
+	require.True(t, n.coming(at(2), rdzv.Placement{Round: 2}, "", nobody).clear)
+	require.Equal(t, []order{{0, launch}, {1, launch}, {2, launch}}, n.placed(rdzv.Placement{Round: 2}).orders)
+	n.exited(0, process.Status{}, false, false, "")
+	require.Equal(t, []order{{1, launch}}, n.exited(1, process.Status{}, false, true, "worker1 ended").orders, "it has a place again")
+	n.exited(1, process.Status{}, false, false, "")
+	require.True(t, n.exited(2, process.Status{}, false, false, "").done)
+}
+
 // TestRandomEventsNeverGiveAnOrderThatCannotBe plays rounds, leaves, ends and requests in any
 // order.
 func TestRandomEventsNeverGiveAnOrderThatCannotBe(t *testing.T) {

@@ -172,7 +172,11 @@ func (s *schedule) pass() {
 		s.obey(p, p.expire(s.now))
 		if s.now.Sub(p.beat) >= s.cfg.Silence/3 {
 			p.beat = s.now
-			s.event(rdzv.Event{Kind: rdzv.KeepAlive, ID: p.ID})
+			if round, done := s.done[p.ID]; done && round >= s.given[p.ID] {
+				s.event(rdzv.Event{Kind: rdzv.Done, ID: p.ID, Round: round})
+			} else {
+				s.event(rdzv.Event{Kind: rdzv.KeepAlive, ID: p.ID})
+			}
 		}
 	}
 	s.event(rdzv.Event{Kind: rdzv.Tick})
@@ -274,6 +278,10 @@ func (s *schedule) settled() error {
 	}
 	if sum.Phase == rdzv.Complete && placed != sum.Nodes {
 		return fmt.Errorf("%d nodes of %d are in round %d", placed, sum.Nodes, sum.Round)
+	}
+	nobody := sum.Phase == rdzv.Gathering && sum.Nodes+sum.Waiting+sum.Redundant == 0
+	if nobody && slices.ContainsFunc(s.nodes, func(p *player) bool { _, done := s.done[p.ID]; return done && !p.ending }) {
+		return errors.New("a node that is done waits for others, and there are none")
 	}
 	if s.ends && sum.Phase == rdzv.Complete {
 		return errors.New("all workers have ended well, and the job has not")

@@ -9,7 +9,7 @@ import (
 
 // version is of the encoded state and of messages. Another one is refused: the nodes of a job run
 // one program.
-const version = 4
+const version = 5
 
 // maxState bounds an encoded state: maxNodes nodes with all their strings at their longest.
 const maxState = maxNodes*(maxID+maxAddr+maxRole+128) + 256<<10

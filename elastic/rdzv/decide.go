@@ -38,7 +38,7 @@ func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string)
 	} else if m := s.members[e.ID]; m != nil {
 		d.saw(m)
 		d.heard(m, e)
-	} else if e.Kind != Tick && e.Kind != Leave {
+	} else if e.Kind != Tick && e.Kind != Leave && !(e.Kind == Done && d.phase != Closed && d.finished(e.ID)) {
 		d.stranger(e.ID)
 	}
 	d.expire()
@@ -142,15 +142,15 @@ func (d *decision) heard(m *member, e Event) {
 	case Close:
 		d.close(true, m.ID+" closes the rendezvous"+colon(e.Why))
 	case Done:
-		d.finished(m, e.Round)
+		d.finish(m, e.Round)
 	case Fail:
 		d.fail(m, e)
 	}
 }
 
-// finished takes it that a node was done with a round. If there is a later one that counts on it,
+// finish takes it that a node was done with a round. If there is a later one that counts on it,
 // its place in that starts its workers again.
-func (d *decision) finished(m *member, round int) {
+func (d *decision) finish(m *member, round int) {
 	switch {
 	case m.on != participating || d.phase != Complete || m.done:
 	case round < d.round:
@@ -160,6 +160,13 @@ func (d *decision) finished(m *member, round int) {
 		d.done++
 		d.because("%s is done", m.ID)
 	}
+}
+
+// finished says of a node that it was done, and that its round is over: it is not of a later one,
+// and hears of the end from the bulletins. "" stands for any node. The oldest of very many are
+// forgotten (maxEnded); such a one joins again.
+func (d *decision) finished(id string) bool {
+	return slices.ContainsFunc(d.ended, func(e ended) bool { return e.end == WasDone && (id == "" || e.id == id) })
 }
 
 // stranger tells a node that was lost, or was never there, that it has no place.
@@ -262,9 +269,14 @@ func (d *decision) expire() {
 	}
 }
 
-// despair gives a round up that has had too few nodes for too long.
+// despair gives a round up that has had too few nodes for too long, or has nobody but nodes of
+// earlier rounds that are done and wait for the end.
 func (d *decision) despair() {
-	if d.phase == Gathering && !d.tooFew.IsZero() && d.now.After(d.tooFew) {
+	switch {
+	case d.phase != Gathering:
+	case len(d.members) == 0 && d.finished(""):
+		d.close(true, d.tooFewLeft())
+	case !d.tooFew.IsZero() && d.now.After(d.tooFew):
 		d.close(true, fmt.Sprintf("for %v there have been only %d of the %d nodes that are needed", d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min))
 	}
 }
@@ -299,12 +311,16 @@ func (d *decision) openRound(why string) {
 		}
 	}
 	if left := len(d.members); finished && left < d.cfg.Min {
-		d.close(true, fmt.Sprintf("only %d of the %d nodes that are needed are left and not done", left, d.cfg.Min))
+		d.close(true, d.tooFewLeft())
 		return
 	}
 	d.round = max(d.round+1, d.past.Rounds)
 	d.phase, d.deadline, d.since = Gathering, time.Time{}, d.now
 	d.await()
+}
+
+func (s *State) tooFewLeft() string {
+	return fmt.Sprintf("only %d of the %d nodes that are needed are left and not done", len(s.members), s.cfg.Min)
 }
 
 // await marks those of a new round that have not been heard of for longer than who lives is silent:
@@ -444,14 +460,14 @@ func (d *decision) close(failed bool, why string) {
 }
 
 // farewell is what a node is told once the rendezvous is closed. For one that was redundant that is
-// no failure.
+// no failure, and one that was done before the last round is none that comes too late.
 func (d *decision) farewell(id string) Action {
 	a := Action{Kind: Finished, ID: id, Why: d.outcome, Placement: Placement{Restarts: d.restarts}}
 	m := d.members[id]
-	if m == nil {
+	if m == nil && !d.finished(id) {
 		a.Kind = Refuse
 	}
-	if m == nil || d.failed && m.on != redundant {
+	if a.Kind == Refuse || d.failed && (m == nil || m.on != redundant) {
 		a.Err = fmt.Errorf("%w: %s", ErrClosed, d.outcome)
 	}
 	return a

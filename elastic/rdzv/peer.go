@@ -404,7 +404,7 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 		return []op{p.say(p.join())}
 	case a.Kind == Refuse || a.Kind == Finished:
 		p.over = true
-	case a.Kind == Restart && act.Nth >= p.intent.Nth:
+	case a.Kind == Restart && p.intent.Kind == Fail && act.Nth >= p.intent.Nth:
 		p.intent = p.join()
 	}
 	p.news = append(p.news, act)

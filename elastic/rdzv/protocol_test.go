@@ -112,6 +112,25 @@ func TestWhoWasLostAndWantsToCloseJoinsAndClosesThen(t *testing.T) {
 	require.Equal(t, Close, said(p.live(p.nextBeat)))
 }
 
+func TestALateLeaveToRestartDoesNotUnsayThatANodeIsDone(t *testing.T) {
+	k := &keys{values: map[string]string{}, queues: map[string][]string{}}
+	p, _ := elected(t, k)
+	p.role = following
+	place := Placement{Nodes: 1, World: 1, Slots: 1, MasterAddr: "h"}
+	p.answered(pack(newAnswer(lease{Term: 2}, Action{Kind: Place, Placement: place})), epochOfTime)
+	leave := pack(newAnswer(lease{Term: 2}, Action{Kind: Restart, Placement: place, Nth: 1}))
+	p.want(Event{Kind: Fail, Nth: 1})
+	p.answered(leave, epochOfTime)
+	require.Equal(t, Join, p.intent.Kind)
+	p.want(Event{Kind: Fail, Nth: 2})
+	p.answered(leave, epochOfTime)
+	require.Equal(t, Fail, p.intent.Kind, "it is of the failure before")
+	p.want(Event{Kind: Done})
+	p.answered(leave, epochOfTime)
+	require.Equal(t, Done, p.intent.Kind)
+	require.Len(t, p.news, 4)
+}
+
 func TestANodeSaysThatItLivesEveryThirdOfTheSilenceThatIsItsEndAndNotBefore(t *testing.T) {
 	cfg, err := Config{Min: 1}.Populate()
 	require.NoError(t, err)

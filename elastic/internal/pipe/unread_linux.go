@@ -6,6 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Counts says that Unread can tell here.
+const Counts = true
+
 // Unread is how many bytes lie in a pipe. It is 0 where that cannot be told.
 func Unread(pipe *os.File) (n int) {
 	raw, err := pipe.SyscallConn()
