@@ -33,9 +33,17 @@ func (g *Group) Without(c context.Context, lost ...string) (*Group, error) {
 	}
 	next, err := g.without(c, lost)
 	if err != nil {
-		return nil, fmt.Errorf("collective: group %q without %v: %w", g.name, lost, err)
+		return nil, g.ofNext("without", lost, err)
 	}
 	return next, nil
+}
+
+// ofNext says of which next generation an error is.
+func (g *Group) ofNext(how string, names []string, err error) error {
+	if len(names) == 0 {
+		return fmt.Errorf("collective: group %q: %w", g.name, err)
+	}
+	return fmt.Errorf("collective: group %q %s %v: %w", g.name, how, names, err)
 }
 
 func (g *Group) without(c context.Context, lost []string) (*Group, error) {
@@ -73,7 +81,7 @@ func (g *Group) With(c context.Context, newcomers ...string) (*Group, error) {
 		next, err = g.succeed(c, nil, guests)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("collective: group %q with %v: %w", g.name, newcomers, err)
+		return nil, g.ofNext("with", newcomers, err)
 	}
 	return next, nil
 }

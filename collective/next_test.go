@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,18 @@ func closed(t *testing.T, gs []*Group) []*Group {
 		}
 	})
 	return gs
+}
+
+func TestAnErrorOfTheNextGenerationNamesNobodyWhereNobodyIsNamed(t *testing.T) {
+	gs := groups(t, rpctest.World(t, rpctest.Net(), 2), "g")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for names, says := range map[string]string{"": `collective: group "g": `, "nobody": `collective: group "g" without [nobody]: `} {
+		_, err := gs[0].Without(over, strings.Fields(names)...)
+		require.ErrorContains(t, err, says)
+		_, err = gs[0].With(over, strings.Fields(names)...)
+		require.ErrorContains(t, err, strings.Replace(says, "without", "with", 1))
+	}
 }
 
 // then makes the next generation on all.

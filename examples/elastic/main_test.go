@@ -123,6 +123,7 @@ func TestTrainingGoesOnWhenAWorkerIsKilledTheFirstAgentIsLostAndAnotherComes(t *
 		require.Contains(t, out, says)
 	}
 	require.Equal(t, 1, strings.Count(out, "starting it again"))
+	require.GreaterOrEqual(t, strings.Count(out, "] lost: "), 4, "two workers are told of each of two losses")
 	var worlds []int
 	for _, m := range got.Marks {
 		worlds = append(worlds, m.World)

@@ -150,7 +150,7 @@ func (t *trainer) made(m resilient.Made) {
 	t.World, t.Losses = m.Members, append(t.Losses, m.Loss)
 }
 
-// changed tells of losses that training goes on after at once, and of newcomers.
+// changed tells of losses, once training has gone on after them.
 func (t *trainer) changed(change resilient.Change) {
 	if len(change.Lost) > 0 {
 		t.out.printf("%v lost: %s with step %d; stood still for %.3f s since that was known", change.Lost, goOn(len(change.Members)), change.Step, change.Stood.Seconds())

@@ -1,6 +1,7 @@
 package resilient
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 type Change struct {
 	Step    uint64   // the first that is made, or is to be made, after it
 	Members []string // workers, by rank
-	Lost    []string // that were members before
-	Came    []string
+	Lost    []string // that were members before, by their names of then
+	Came    []string // one may have the name of who is lost
 	// Short is how many members are missing; then the team waits for them.
 	Short int
 	// Again is how many rows of those who were lost this member has computed.
@@ -37,9 +38,42 @@ func (t *Team) announce() {
 	}
 }
 
+// meet notes the members' lives, and when an epoch begins who of the one before is lost, and who has
+// come: a worker that is started again may have the name of the one before.
+func (t *Team) meet(all []word) {
+	now := map[string]string{}
+	for rank, s := range all {
+		now[s.Life] = t.g.Members()[rank].Worker
+	}
+	if !t.met && t.lives != nil {
+		t.change.Lost = append(t.change.Lost, strangers(t.lives, now)...)
+		t.change.Came = append(t.change.Came, strangers(now, t.lives)...)
+		if len(t.change.Lost) > 0 && t.since.IsZero() {
+			t.since = time.Now()
+		}
+	}
+	t.lives, t.met = now, true
+}
+
+// strangers are the workers of those lives that are not among others.
+func strangers(lives, others map[string]string) (names []string) {
+	for life, worker := range lives {
+		if _, known := others[life]; !known {
+			names = append(names, worker)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// without are the names that are not among others.
+func without(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
+}
+
 // changed tells of a change once the step is made that it disturbed.
 func (t *Team) changed() {
-	if !t.since.IsZero() {
+	if len(t.change.Lost) > 0 && !t.since.IsZero() {
 		t.change.Stood = time.Since(t.since)
 	}
 	if len(t.change.Lost) > 0 || len(t.change.Came) > 0 {

@@ -26,6 +26,7 @@ type Config struct {
 	Bucket int
 	// Changed is told of losses, newcomers, and of what the team waits for; nil: nobody is. It is
 	// called within Step, and within New and Join of who gets the state, and must not call the team.
+	// Under Each it is told who is lost and who has come between two epochs, too.
 	Changed func(Change)
 	// Made is told of every step that this member makes, also of those that it makes after the others
 	// when it comes to them. It must not call the team; nil: nobody is.
@@ -34,7 +35,10 @@ type Config struct {
 	// a program's own, and Load takes it over on a newcomer; both or none.
 	Save func() ([]byte, error)
 	Load func([]byte) error
-	// Logger hears of what fails and is mended; default slog.Default().
+	// Listen is where a worker's links come in under Each, as rpc.Config has it; empty: at any port
+	// of the address by which other nodes reach its own. Each worker has its own.
+	Listen string
+	// Logger hears of what fails and is mended, and of what the team waits for; default slog.Default().
 	Logger *slog.Logger
 }
 

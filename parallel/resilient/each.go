@@ -1,6 +1,7 @@
 package resilient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ import (
 // right. Each worker that is started again does so, too.
 //
 // Where a loss function fails Each ends at once on that worker, with a [parallel.FailureError]: its
-// agent starts it again, or ends the job. The others wait for the epoch that follows.
+// agent starts it again, or ends the job. The others wait for the epoch that follows. Where Step
+// refuses what it is called with, members differ, or nobody has the state, Each ends at once, too.
 func Each(c context.Context, m *elastic.Membership, cfg Config, work func(c context.Context, e *elastic.Epoch, t *Team) error) error {
 	t, err := newTeam(cfg)
 	if err != nil {
@@ -36,17 +38,25 @@ func Each(c context.Context, m *elastic.Membership, cfg Config, work func(c cont
 	return m.Each(c, func(c context.Context, e *elastic.Epoch) error {
 		worker, err := t.epoch(c, e, work)
 		switch {
-		case failedItself(worker, err):
+		case t.final(worker, err):
 			return elastic.Final(err)
 		case errors.Is(err, ErrEnded):
 			return nil // there is nothing left to do
-		case errors.Is(err, ErrNoState), errors.Is(err, ErrDifferent), errors.Is(err, rpc.ErrConfig):
-			return elastic.Final(err) // no other place would mend that
 		case err != nil && c.Err() == nil && !errors.Is(err, elastic.ErrOver):
 			t.cfg.Logger.Warn("this epoch has failed here; waiting for the next one", "epoch", e.Round, "error", err)
 		}
 		return err
 	})
+}
+
+// final says whether no other place would mend an error.
+func (t *Team) final(worker string, err error) bool {
+	for _, wrong := range []error{ErrNoState, ErrDifferent, ErrConfig, ErrStep, parallel.ErrRows, rpc.ErrConfig} {
+		if errors.Is(err, wrong) {
+			return true
+		}
+	}
+	return failedItself(worker, err) || t.broken != nil && errors.Is(err, t.broken)
 }
 
 // failedItself says whether an error is of this worker's loss: the others can only wait for it.
@@ -60,7 +70,7 @@ func (t *Team) epoch(c context.Context, e *elastic.Epoch, work func(c context.Co
 	joining, joined := e.Context(c)
 	defer joined()
 	w, err := rpc.Join(joining, rpc.Config{
-		Store: e.Store, Rank: e.Rank, WorldSize: e.World, Listen: net.JoinHostPort(e.Addr, "0"), Logger: t.cfg.Logger,
+		Store: e.Store, Rank: e.Rank, WorldSize: e.World, Listen: cmp.Or(t.cfg.Listen, net.JoinHostPort(e.Addr, "0")), Logger: t.cfg.Logger,
 	})
 	if err != nil {
 		return "", err

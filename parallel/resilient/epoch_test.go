@@ -232,15 +232,15 @@ func TestWithFewerThanMinWhoClosesGivesItsLastSumsToWhoLacksThemAndBothEnd(t *te
 	requireSame(t, 1, all[:2]...)
 }
 
-// waiting calls fn when a team says that it waits for the nodes.
+// waiting calls fn when a team warns that it waits for others.
 type waiting struct {
 	slog.Handler
-	fn func()
+	fn func(says string)
 }
 
 func (h *waiting) Handle(_ context.Context, r slog.Record) error {
-	if strings.HasPrefix(r.Message, "most workers are lost") {
-		h.fn()
+	if r.Level == slog.LevelWarn && strings.Contains(r.Message, "waiting for ") {
+		h.fn(r.Message)
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func TestWithinAnEpochHalfOfItsWorkersDoNotGoOnWhetherTheOthersAreLostOrHaveClos
 			ws := rpctest.World(t, rpctest.Net(), 2)
 			c, over := soon(t), make(chan struct{})
 			all := class(t, ws, false, func(_ int, cfg *Config) {
-				cfg.Logger = slog.New(&waiting{slog.DiscardHandler, func() { close(over) }})
+				cfg.Logger = slog.New(&waiting{slog.DiscardHandler, func(string) { close(over) }})
 			})
 			errs := rpctest.Attempt(2, func(rank int) error {
 				p := all[rank]
@@ -286,4 +286,27 @@ func TestWhoClosesTheTeamWithinAnEpochEndsAlsoWhereAllOthersAreLost(t *testing.T
 	require.NoError(t, ws[1].Close())
 	require.NoError(t, all[0].Close(c))
 	require.Equal(t, uint64(1), all[0].Next())
+}
+
+func TestATeamWithFewerThanMinWarnsOnceThatItWaits(t *testing.T) {
+	ws := rpctest.World(t, rpctest.Net(), 2)
+	says := make(chan string, 10)
+	c, cancel := context.WithCancel(soon(t))
+	all := class(t, ws, false, func(_ int, cfg *Config) {
+		cfg.Min, cfg.Logger = 3, slog.New(&waiting{slog.DiscardHandler, func(text string) { says <- text }})
+	})
+	errs := rpctest.Attempt(2, func(rank int) error {
+		if rank == 0 {
+			time.AfterFunc(20*pause, cancel) // it looks several times meanwhile
+		}
+		return all[rank].enter(c, 1, ws, nil)
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, context.Canceled, "rank %d", rank)
+	}
+	close(says)
+	for range 2 { // one of each
+		require.Equal(t, "2 of 3 workers (Min) are there; waiting for others", <-says)
+	}
+	require.Empty(t, says)
 }

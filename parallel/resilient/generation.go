@@ -3,6 +3,7 @@ package resilient
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/weft-project/weft/collective"
@@ -100,15 +101,10 @@ func (t *Team) without(c context.Context, left []string) (*collective.Group, err
 // adopt makes the next generation the team's.
 func (t *Team) adopt(next *collective.Group, before []string) {
 	now := workers(next)
-	for _, name := range before {
-		if !slices.Contains(now, name) {
-			t.change.Lost = append(t.change.Lost, name)
-		}
-	}
-	for _, name := range now {
-		if !slices.Contains(before, name) {
-			t.change.Came = append(t.change.Came, name)
-		}
+	if t.met || t.lives == nil { // else meet compares with those of the epoch before
+		t.change.Lost = append(t.change.Lost, without(before, now)...)
+		t.change.Came = append(t.change.Came, without(now, before)...)
+		maps.DeleteFunc(t.lives, func(_, worker string) bool { return !slices.Contains(now, worker) })
 	}
 	t.g, t.known, t.plan = next, know(next), nil
 	t.mail.among(now)

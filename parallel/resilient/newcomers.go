@@ -40,6 +40,7 @@ func (t *Team) newcomers(all []word) (names []string) {
 func (t *Team) awaitOthers(c context.Context, short int) {
 	if t.change.Short != short {
 		t.change.Short = short
+		t.cfg.Logger.Warn(fmt.Sprintf("%d of %d workers (Min) are there; waiting for others", t.cfg.Min-short, t.cfg.Min), "workers", workers(t.g))
 		t.announce()
 	}
 	t.mail.idle(c, pause)

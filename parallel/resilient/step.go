@@ -122,7 +122,8 @@ func (t *Team) conclude(c context.Context, w work) error {
 	if w.loss != nil {
 		all := w.rows.Of(w.step, 0, 1)
 		if head[headRows] != float64(len(all)) || head[headDigest] != rowsDigest(all) {
-			return fmt.Errorf("%w: the sums of step %d are of other rows than this member's: %v of %d", ErrDifferent, w.step, head[headRows], len(all))
+			return fmt.Errorf("%w: in step %d %s takes a batch of %d rows, and the sums of all members cover %v, which are not those: each is to have the same parallel.Rows",
+				ErrDifferent, w.step, t.g.Worker().Name(), len(all), head[headRows])
 		}
 	}
 	p := t.plan

@@ -19,6 +19,7 @@ import (
 type word struct {
 	Status ledger.Status
 	Nonce  string
+	Life   string // the member's, by which it is known in another epoch, under whatever name
 	Spec   string
 	Calls  []string // newcomers that have called here
 	Over   bool     // the members are about to become others: see Each
@@ -73,7 +74,7 @@ func (t *Team) word(c context.Context) word {
 	if t.m.Role() == ledger.Catching && t.catching == nil { // its transfer was cut off, and what came with it is gone
 		t.m = ledger.New(len(t.layout), false, 0)
 	}
-	s := word{Nonce: rand.Text(), Spec: digestOf(t.spec), Over: t.isOver(), Done: t.done}
+	s := word{Nonce: rand.Text(), Life: t.life, Spec: digestOf(t.spec), Over: t.isOver(), Done: t.done}
 	t.m.Keep(t.keeps.steps()...)
 	if t.m.Role() == ledger.Ready && t.batch > 0 {
 		t.m.Rows(t.batch)
@@ -104,6 +105,7 @@ func (t *Team) settle(c context.Context, all []word) (again bool, err error) {
 	if err := t.compare(c, all); err != nil {
 		return false, err
 	}
+	t.meet(all)
 	if slices.ContainsFunc(all, func(s word) bool { return s.Over }) {
 		return false, elastic.ErrOver
 	}

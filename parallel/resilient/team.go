@@ -57,6 +57,9 @@ type Team struct {
 	catching *catching
 	change   Change // to be told of
 	since    time.Time
+	life     string            // this member's, through all epochs
+	lives    map[string]string // the members' last known workers, by life
+	met      bool              // the members of this epoch have told their lives
 }
 
 // New makes a team of the members of a group, which all call it. Members may bring different steps
@@ -111,7 +114,7 @@ func newTeam(cfg Config) (*Team, error) {
 		return nil, err
 	}
 	cfg.Min, cfg.Bucket, cfg.Logger = max(cfg.Min, 1), cmp.Or(cfg.Bucket, 1<<20), cmp.Or(cfg.Logger, slog.Default())
-	t := &Team{cfg: cfg, keeps: newKeeping(), late: map[string]time.Time{}}
+	t := &Team{cfg: cfg, keeps: newKeeping(), late: map[string]time.Time{}, life: rand.Text()}
 	all := maps.Collect(cfg.Params)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		p := all[name]
@@ -169,7 +172,7 @@ func (t *Team) attach(c context.Context, g *collective.Group) error {
 		return err
 	}
 	t.g, t.mail, t.plan, t.prev, t.tell, t.done, t.moves = g, m, nil, nil, true, false, false
-	t.known, t.change, t.since, t.world = know(g), Change{}, time.Time{}, g.Size()
+	t.known, t.change.Short, t.met, t.world = know(g), 0, false, g.Size()
 	err = t.sync(c)
 	for err == nil && t.m.Role() != ledger.Ready {
 		step := t.m.Step()

@@ -129,24 +129,35 @@ func TestAStepThatIsNotTheOneToComeIsRefused(t *testing.T) {
 }
 
 func TestMembersThatTakeOtherRowsAreTold(t *testing.T) {
-	w := newCrowd(t, 2)
-	for rank, err := range rpctest.Attempt(2, func(rank int) error {
-		l := newLearner(1)
-		c := within(t)
-		team, err := w.found(c, rank, 2, l.config())
-		if err != nil {
-			return err
-		}
-		other := rows
-		other.Seed += uint64(rank)
-		_, err = team.Step(c, 0, other, l.loss)
-		if e := team.Close(c); e != nil {
-			return fmt.Errorf("closing: %w", e)
-		}
-		return err
-	}) {
-		require.ErrorIs(t, err, resilient.ErrDifferent, "rank %d", rank)
+	for _, c := range []struct{ seed, batch, cover int }{{1, 0, rows.Batch}, {0, 2, rows.Batch + 1}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			w := newCrowd(t, 2)
+			batch := func(rank int) int { return rows.Batch + rank*c.batch }
+			for rank, err := range rpctest.Attempt(2, func(rank int) error {
+				return w.takeOther(within(t), rank, uint64(rank*c.seed), batch(rank))
+			}) {
+				require.ErrorIs(t, err, resilient.ErrDifferent, "rank %d", rank)
+				require.ErrorContains(t, err, fmt.Sprintf("in step 0 %s takes a batch of %d rows, and the sums of all members cover %d,", w.ws[rank].Name(), batch(rank), c.cover))
+				require.Equal(t, c.batch != 0, strings.Contains(err.Error(), "closing"), "they differ in more than this step's rows: %v", err)
+			}
+		})
 	}
+}
+
+// takeOther makes a step of a team of two on other rows.
+func (w *crowd) takeOther(c context.Context, rank int, seed uint64, batch int) error {
+	l := newLearner(1)
+	team, err := w.found(c, rank, 2, l.config())
+	if err != nil {
+		return err
+	}
+	other := rows
+	other.Seed, other.Batch = other.Seed+seed, batch
+	_, err = team.Step(c, 0, other, l.loss)
+	if e := team.Close(c); e != nil {
+		return errors.Join(err, fmt.Errorf("closing: %w", e))
+	}
+	return err
 }
 
 func TestAStepWhoseContextEndsMayBeCalledAgain(t *testing.T) {
