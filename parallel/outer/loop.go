@@ -200,7 +200,8 @@ func (l *Loop) landAny(c context.Context) error {
 // bits on all members, which call it at the end, or before an evaluation, after the same number of
 // exchanges ([Loop.Rounds]). Where it has failed, and Regroup has followed, it goes on from where
 // it was. Without a step since it does nothing. Where a member was lost meanwhile others may have
-// made steps before it returns: before an evaluation in between, ask Steps and Rounds anew after it.
+// made steps before it returns: before an evaluation in between, ask Steps and Rounds anew after
+// it.
 func (l *Loop) Finish(c context.Context) error {
 	return l.insist(c, func() error {
 		for ; ; l.launch(c, true) {
