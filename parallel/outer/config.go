@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 
 	"github.com/weft-project/weft/internal/zero"
 )
@@ -73,10 +74,17 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// alike is what must be the same on all members.
-func (cfg Config) alike() string {
-	cfg.Names, cfg.Changed, cfg.Listen, cfg.Logger = nil, nil, "", nil
-	return fmt.Sprintf("%+v", cfg)
+// alike is what must be the same on all members, one line each.
+func (cfg Config) alike() (lines []string) {
+	v := reflect.ValueOf(cfg)
+	for i := range v.NumField() {
+		switch name := v.Type().Field(i).Name; name {
+		case "Names", "Changed", "Listen", "Logger":
+		default:
+			lines = append(lines, fmt.Sprint(name, " ", v.Field(i)))
+		}
+	}
+	return lines
 }
 
 // Change is what has become of a group.
