@@ -64,13 +64,16 @@ type Config struct {
 	Momentum float64
 	// Names are of the parameters, for errors. Without them parameters are told apart by number.
 	Names []string
-	// Changed is told of who is lost and who has come, on every member; nil: nobody is. It is called
-	// within New, Regroup and, under Each, Step and Finish, and must not call the loop.
+	// Changed is told of who is lost and who has come, on every member; nil: nobody is. A
+	// newcomer is told, too: Came holds itself, and Lost is empty. It is called within New, Regroup
+	// and, under Each, Step and Finish, and must not call the loop.
 	Changed func(Change)
 	// Listen is where a worker's links come in under Each, as rpc.Config has it; empty: at any port
-	// of the address by which other nodes reach its own. Each worker has its own.
+	// of the address by which other nodes reach its own. Each worker has its own: where a node has
+	// several (--nproc-per-node 2) add LOCAL_RANK to the port. Each ends where it cannot listen there.
 	Listen string
-	// Logger hears of links under Each; default slog.Default().
+	// Logger hears of links under Each, and why a worker waits for another epoch; default
+	// slog.Default().
 	Logger *slog.Logger
 }
 

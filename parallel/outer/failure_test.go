@@ -183,7 +183,8 @@ func TestANumberThatIsNotFiniteIsNamedOnAllRanksAndAppliedOnNone(t *testing.T) {
 					var diverged *DivergedError
 					require.ErrorAs(t, err, &diverged)
 					require.Equal(t, DivergedError{Rank: 1, Worker: "worker1", Step: 4, Parameter: "d"}, *diverged)
-					require.ErrorContains(t, err, "parameter d of rank 1, worker1, is not finite after its inner step 4: lower the learning rate")
+					require.ErrorContains(t, err, "parameter d of rank 1, worker1, is not finite after its inner step 4, at the exchange that followed: "+
+						"look at its rows, or lower the learning rate")
 					var failed *ExchangeError
 					require.ErrorAs(t, err, &failed)
 					require.EqualValues(t, 0, failed.Round)
