@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
@@ -65,7 +66,7 @@ func work(c context.Context, s settings, t *task, stdout io.Writer) error {
 		return err
 	}
 	out, first := newReporter(s, stdout), false
-	w.told, w.outer.Changed, w.outer.Logger = out.stepped, out.changed, program.Quiet(os.Stderr)
+	w.told, w.outer.Changed, w.outer.Logger = out.stepped, out.changed, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := outer.Each(c, m, w.model.Params(), w.outer, func(c context.Context, _ *elastic.Epoch, l *outer.Loop) error {
 		first = l.Group().Rank() == 0
 		return w.learn(c, l)
