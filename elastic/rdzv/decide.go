@@ -142,15 +142,15 @@ func (d *decision) heard(m *member, e Event) {
 	case Close:
 		d.close(true, m.ID+" closes the rendezvous"+colon(e.Why))
 	case Done:
-		d.finish(m, e.Round)
+		d.doneWith(m, e.Round)
 	case Fail:
 		d.fail(m, e)
 	}
 }
 
-// finish takes it that a node was done with a round. If there is a later one that counts on it,
+// doneWith takes it that a node was done with a round. If there is a later one that counts on it,
 // its place in that starts its workers again.
-func (d *decision) finish(m *member, round int) {
+func (d *decision) doneWith(m *member, round int) {
 	switch {
 	case m.on != participating || d.phase != Complete || m.done:
 	case round < d.round:

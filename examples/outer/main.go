@@ -2,7 +2,7 @@
 // came of them now and then, while they go on. docs/internet.md tells about it.
 //
 //	outer                                    # a demonstration: four workers in this process, over links of 100 ms
-//	weft run --nproc-per-node 4 --max-restarts 9 outer # a process for each worker, over the network that there is
+//	weft run --nproc-per-node 4 --max-restarts 9 outer --pace 30ms # a process for each worker, over the network that there is; kill some
 //	weft run --nnodes 1:8 --rdzv-endpoint HOST:29400 --rdzv-id JOB --token-file TOKEN --max-restarts 9 outer # on each of up to eight machines, which come and go
 package main
 
@@ -12,12 +12,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/examples/internal/program"
 	"github.com/weft-project/weft/examples/internal/show"
+	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel/outer"
 )
 
@@ -58,12 +60,13 @@ func work(c context.Context, s settings, t *task, stdout io.Writer) error {
 		return err
 	}
 	defer m.Close() //nolint:errcheck // there is nothing to be told any more
+	fmt.Fprintf(stdout, "worker %d is process %d\n", m.Place().Rank, os.Getpid())
 	w, err := newTrainer(s, t, m.Place().Rank)
 	if err != nil {
 		return err
 	}
 	out, first := newReporter(s, stdout), false
-	w.told, w.outer.Changed, w.outer.Logger = out.stepped, out.changed, program.Quiet(os.Stderr)
+	w.told, w.outer.Changed, w.outer.Logger = out.stepped, out.changed, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := outer.Each(c, m, w.model.Params(), w.outer, func(c context.Context, _ *elastic.Epoch, l *outer.Loop) error {
 		first = l.Group().Rank() == 0
 		return w.learn(c, l)
@@ -87,7 +90,7 @@ func parse(args []string, stdout io.Writer) (s settings, t *task, err error) {
 	f.IntVar(&s.outer.Delay, "delay", -1, "inner steps that go on while an exchange is under way; -1: 45, or as many as --every allows")
 	f.Float64Var(&s.outer.Mix, "mix", 0.5, "share of a worker's own values when a result is applied")
 	f.Float64Var(&s.outer.LR, "outer-lr", 0.7, "outer learning rate")
-	f.Float64Var(&s.outer.Momentum, "outer-momentum", 0.5, "Nesterov's; 0.9 for hundreds of exchanges")
+	f.Float64Var(&s.outer.Momentum, "outer-momentum", 0.5, "Nesterov's; 0.9 for hundreds of exchanges, 0: none")
 	f.StringVar(&wire, "wire", "int8", "how outer gradients travel: float32, bfloat16, int8 or int4")
 	f.BoolVar(&s.outer.FirstCalls, "first-calls", false, "the first worker that is due calls the others: for workers of different speed")
 	f.Uint64Var(&s.seed, "seed", 1, "fixes the first weights and the order of rows")
@@ -121,8 +124,18 @@ func parse(args []string, stdout io.Writer) (s settings, t *task, err error) {
 	if s.links < 0 || s.links > time.Minute || s.pace < 0 || s.pace > time.Minute {
 		bad("--links %v, --pace %v; expected 0 to 1m", s.links, s.pace)
 	}
-	if !(s.lr > 0 && s.lr <= 1e6) {
-		bad("--lr %g; expected a positive number up to 1e6", s.lr)
+	for name, lr := range map[string]float64{"lr": s.lr, "outer-lr": s.outer.LR} {
+		if !(lr > 0 && lr <= 1e6) {
+			bad("--%s %g; expected a positive number up to 1e6", name, lr)
+		}
+	}
+	for name, share := range map[string]float64{"mix": s.outer.Mix, "outer-momentum": s.outer.Momentum} {
+		if !(share >= 0 && share < 1) {
+			bad("--%s %g; expected 0 to less than 1", name, share)
+		}
+	}
+	if s.outer.Momentum == 0 {
+		s.outer.Momentum = optim.Zero
 	}
 	wires := map[string]outer.Wire{"float32": outer.Float32, "bfloat16": outer.BFloat16, "int8": outer.Int8, "int4": outer.Int4}
 	var known bool

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/examples/internal/exampletest"
 	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel/outer"
 )
 
@@ -41,7 +42,28 @@ func TestTheDemonstrationComparesWithStepsOfAllTogether(t *testing.T) {
 
 func TestWorkersOfAJobTrainOverTheNetworkThatThereIs(t *testing.T) {
 	out := exampletest.Job(t, 2, "--data", "digits", "--steps", "120", "--plot", "")
+	require.Len(t, regexp.MustCompile(`worker \d is process \d+`).FindAllString(out, -1), 2, out)
 	require.Len(t, regexp.MustCompile(`test loss \d\.\d+, [5-9]\d\.\d\d% right; 3 exchanges`).FindAllString(out, -1), 1, out)
+}
+
+func TestTheFirstThatWasThereTellsWhoIsLostAndANewcomerOfItself(t *testing.T) {
+	ch := outer.Change{Round: 7, Members: []string{"worker0", "worker1", "worker2"}, Lost: []string{"worker0"}, Came: []string{"worker0"}}
+	for rank, says := range []string{
+		"this worker is new, from exchange 8 on; it goes on with 3 workers\n",
+		"before exchange 8: lost: worker0; new: worker0; it goes on with 3 workers\n",
+		"",
+	} {
+		var out bytes.Buffer
+		r := newReporter(settings{}, &out)
+		ch.Rank, ch.Lost = rank, []string{"worker0"}
+		if rank == 0 {
+			ch.Lost = nil
+		}
+		r.changed(ch)
+		require.Equal(t, says, out.String(), "rank %d", rank)
+		require.NoError(t, r.conclude(result{Totals: outer.Totals{Exchanges: 3}}))
+		require.Equal(t, rank == 0, strings.Contains(out.String(), "3 exchanges since it came, "), out.String())
+	}
 }
 
 func TestAWorkerThatIsToldToEndBetweenExchangesDoesSo(t *testing.T) {
@@ -81,9 +103,23 @@ func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, s.outer.Delay, args)
 	}
-	late := []string{"--data", "digits", "--workers", "2", "--links", "0s", "--mix", "2", "--plot", ""}
+	for arg, what := range map[string]string{
+		"--lr=NaN": "--lr NaN; expected a positive number", "--outer-lr=NaN": "--outer-lr NaN; expected a positive number",
+		"--outer-lr=0": "--outer-lr 0;", "--mix=2": "--mix 2; expected 0 to less than 1", "--mix=NaN": "--mix NaN;",
+		"--outer-momentum=1": "--outer-momentum 1; expected 0 to less than 1", "--outer-momentum=-1": "--outer-momentum -1;",
+	} {
+		errs.Reset()
+		require.Equal(t, 2, run(t.Context(), []string{"--data", "digits", arg}, &out, &errs), arg)
+		require.Contains(t, errs.String(), what)
+	}
+	for arg, want := range map[string]float64{"--outer-momentum=0": optim.Zero, "--outer-momentum=0.3": 0.3, "--mix=0": 0.5} {
+		s, _, err := parse([]string{"--data", "digits", arg}, &out)
+		require.NoError(t, err)
+		require.Equal(t, want, s.outer.Momentum, arg)
+	}
+	late := []string{"--data", "digits", "--workers", "2", "--links", "0s", "--fragments", "20", "--plot", ""}
 	require.Equal(t, 1, run(t.Context(), late, &out, &errs))
-	require.Contains(t, errs.String(), "Mix is 2; expected")
+	require.Contains(t, errs.String(), "Fragments is 20; expected")
 	_, err := letters("too short")
 	require.ErrorContains(t, err, "a text of 9 bytes is too short")
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,6 +66,20 @@ func stepInSite(
 		r, err = parallel.Replicate(c, site, params, parallel.Config{}) // rank 0's values, on all
 	}
 	return r, err
+}
+
+func listenAt(host string, port int) (string, error) { // outer.Config.Listen of a node's workers
+	local, err := strconv.Atoi(os.Getenv("LOCAL_RANK"))
+	return net.JoinHostPort(host, strconv.Itoa(port+local)), err
+}
+
+func TestWorkersOfANodeListenAtPortsOfTheirOwn(t *testing.T) {
+	for local, at := range map[string]string{"0": "10.0.0.7:4000", "3": "10.0.0.7:4003"} {
+		t.Setenv("LOCAL_RANK", local)
+		got, err := listenAt("10.0.0.7", 4000)
+		require.NoError(t, err)
+		require.Equal(t, at, got)
+	}
 }
 
 // vector is a parameter, and count a step that adds 1 to it.

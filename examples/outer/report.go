@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,13 +12,14 @@ import (
 	"github.com/weft-project/weft/parallel/outer"
 )
 
-// reporter shows how training goes, on the first worker.
+// reporter shows how training goes, on the first worker, and who is lost or new.
 type reporter struct {
 	settings
 	*show.Progress
 	out             io.Writer
 	made, exchanges int // here
 	marks           []show.Mark
+	since           string // that this worker is new
 }
 
 func newReporter(s settings, out io.Writer) *reporter {
@@ -43,9 +45,16 @@ func (r *reporter) stepped(loss float64, l *outer.Loop) {
 	}
 }
 
-// changed is told of who is lost and who has come.
+// changed is told of who is lost and who has come. A newcomer tells of itself, and the first that
+// was there before of all.
 func (r *reporter) changed(ch outer.Change) {
-	if ch.Rank != 0 {
+	first := slices.IndexFunc(ch.Members, func(name string) bool { return !slices.Contains(ch.Came, name) })
+	switch {
+	case slices.Contains(ch.Came, ch.Members[ch.Rank]):
+		r.since = " since it came"
+		r.Say("this worker is new, from exchange %d on; it goes on with %d workers", ch.Round+1, len(ch.Members))
+		return
+	case ch.Rank != first:
 		return
 	}
 	var what []string
@@ -62,8 +71,8 @@ func (r *reporter) changed(ch outer.Change) {
 
 func (r *reporter) conclude(got result) error {
 	r.Done()
-	fmt.Fprintf(r.out, "test loss %.4f, %.2f%% right; %d exchanges, %s sent by each worker, %.2f s of %.2f s waited for\n",
-		got.Loss, 100*got.Right, got.Exchanges, size(got.Bytes), got.Waited.Seconds(), got.Took.Seconds())
+	fmt.Fprintf(r.out, "test loss %.4f, %.2f%% right; %d exchanges%s, %s sent by each worker, %.2f s of %.2f s waited for\n",
+		got.Loss, 100*got.Right, got.Exchanges, r.since, size(got.Bytes), got.Waited.Seconds(), got.Took.Seconds())
 	if r.plot == "" {
 		return nil
 	}

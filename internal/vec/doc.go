@@ -19,6 +19,7 @@
 // Who writes a loop with vectors calls archsimd.ClearAVXUpperBits before anything scalar touches a
 // floating-point register, also a variable on the stack that the compiler clears or adds up: an SSE
 // instruction while upper halves are in use was measured to cost 170 ns (Sapphire Rapids). So a
-// total is stored from the vector first, the halves are cleared, and then its parts are added. Loops
-// of scalar functions go by [Stretches]: a goroutine that was stopped goes on with halves in use.
+// total is stored from the vector first, the halves are cleared, and then its parts are added.
+// Loops of scalar functions go by [Stretches]: a goroutine that was stopped goes on with halves in
+// use.
 package vec

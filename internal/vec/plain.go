@@ -161,7 +161,8 @@ func inFloat64[T Float](f func(float64) float64) func(o, x []T) {
 }
 
 // stretch is how many scalar functions of an element are computed before upper halves of vector
-// registers are cleared: in less than a hundredth of the time for which a goroutine runs undisturbed.
+// registers are cleared: in less than a tenth of the time for which a goroutine runs undisturbed,
+// however slow they are.
 const stretch = 64
 
 // Stretches calls do with all of n elements, some at a time, after [ClearUppers]: for loops of

@@ -80,6 +80,7 @@ func newCamp(t *testing.T, seed uint64, cfg Config, rounds uint64) *camp {
 		net: simnet.New(simnet.Config{Delay: delay, Detect: time.Second, Logger: slog.New(slog.DiscardHandler)}),
 	}
 	t.Cleanup(func() { require.NoError(t, m.st.Close()) })
+	m.cfg.Logger = slog.New(slog.DiscardHandler)
 	m.cfg.Changed = func(ch Change) {
 		m.mu.Lock()
 		defer m.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 
 	"github.com/weft-project/weft/internal/zero"
 )
@@ -63,20 +64,30 @@ type Config struct {
 	Momentum float64
 	// Names are of the parameters, for errors. Without them parameters are told apart by number.
 	Names []string
-	// Changed is told of who is lost and who has come, on every member; nil: nobody is. It is called
-	// within New, Regroup and, under Each, Step and Finish, and must not call the loop.
+	// Changed is told of who is lost and who has come, on every member; nil: nobody is. A
+	// newcomer is told, too: Came holds itself, and Lost is empty. It is called within New, Regroup
+	// and, under Each, Step and Finish, and must not call the loop.
 	Changed func(Change)
 	// Listen is where a worker's links come in under Each, as rpc.Config has it; empty: at any port
-	// of the address by which other nodes reach its own. Each worker has its own.
+	// of the address by which other nodes reach its own. Each worker has its own: where a node has
+	// several (--nproc-per-node 2) add LOCAL_RANK to the port. Each ends where it cannot listen there.
 	Listen string
-	// Logger hears of links under Each; default slog.Default().
+	// Logger hears of links under Each, and why a worker waits for another epoch; default
+	// slog.Default().
 	Logger *slog.Logger
 }
 
-// alike is what must be the same on all members.
-func (cfg Config) alike() string {
-	cfg.Names, cfg.Changed, cfg.Listen, cfg.Logger = nil, nil, "", nil
-	return fmt.Sprintf("%+v", cfg)
+// alike is what must be the same on all members, one line each.
+func (cfg Config) alike() (lines []string) {
+	v := reflect.ValueOf(cfg)
+	for i := range v.NumField() {
+		switch name := v.Type().Field(i).Name; name {
+		case "Names", "Changed", "Listen", "Logger":
+		default:
+			lines = append(lines, fmt.Sprint(name, " ", v.Field(i)))
+		}
+	}
+	return lines
 }
 
 // Change is what has become of a group.

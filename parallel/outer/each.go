@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
@@ -24,7 +25,8 @@ import (
 // When the epoch is over the context of work ends, and what is called with it, with
 // [elastic.ErrOver]. work is to return errors of the loop, and when it is called once more to go on
 // from there: when to end follows from the loop's Rounds, or without FirstCalls from its Steps.
-// After an error of its own, or for which this worker is to blame, Each ends at once: its agent
+// After an error of its own, or for which this worker is to blame (it cannot listen at cfg.Listen,
+// say), Each ends at once: its agent
 // starts another one, or ends the job. What another one is to blame for (a number that is not
 // finite, other parameters) the loop tries again, until that has mended it or is gone.
 func Each(
@@ -55,15 +57,34 @@ func join(c context.Context, e *elastic.Epoch, cfg Config) (*rpc.Worker, error) 
 	return rpc.Join(c, rpc.Config{Store: e.Store, Rank: e.Rank, WorldSize: e.World, Listen: listen, Logger: cfg.Logger})
 }
 
+// unheard says that this worker cannot listen where it is to.
+func unheard(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "listen"
+}
+
 // attend takes part in an epoch; final says that no other one would mend the error.
 func (l *Loop) attend(c context.Context, e *elastic.Epoch, join joining, work working) (final bool, err error) {
 	c, stop := e.Context(c)
 	defer stop()
 	err = l.epoch(c, e, join, work)
 	if errors.As(err, new(elsewhere)) {
+		l.warn(c, e, err)
 		return l.goes(c, e), err
 	}
 	return err != nil && c.Err() == nil, err
+}
+
+// warn says why this worker waits, before anybody could wonder.
+func (l *Loop) warn(c context.Context, e *elastic.Epoch, err error) {
+	if c.Err() != nil { // the next epoch is there
+		return
+	}
+	says := "this epoch has failed here; waiting for the next one"
+	if few := new(fewError); errors.As(err, &few) {
+		says = fmt.Sprintf("%d of %d workers are left; waiting until the nodes have agreed", few.left, few.world)
+	}
+	cmp.Or(l.cfg.Logger, slog.Default()).Warn(says, "epoch", e.Epoch, "error", err)
 }
 
 // How long is waited for the next epoch.
@@ -109,7 +130,7 @@ func (l *Loop) epoch(c context.Context, e *elastic.Epoch, join joining, work wor
 	if err == nil {
 		w, err = join(c, e, l.cfg)
 	}
-	if errors.Is(err, rpc.ErrConfig) {
+	if errors.Is(err, rpc.ErrConfig) || unheard(err) {
 		return err
 	} else if err != nil {
 		return elsewhere{err}

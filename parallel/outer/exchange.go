@@ -52,12 +52,13 @@ func (e *ExchangeError) Unwrap() error { return e.Err }
 type DivergedError struct {
 	Rank      int
 	Worker    string
-	Step      uint64 // inner steps that it had made in this loop
+	Step      uint64 // inner steps that it had made in this loop when the exchange began
 	Parameter string
 }
 
 func (e *DivergedError) Error() string {
-	return fmt.Sprintf("parameter %s of rank %d, %s, is not finite after its inner step %d: lower the learning rate", e.Parameter, e.Rank, e.Worker, e.Step)
+	return fmt.Sprintf("parameter %s of rank %d, %s, is not finite after its inner step %d, at the exchange that followed: "+
+		"look at its rows, or lower the learning rate", e.Parameter, e.Rank, e.Worker, e.Step)
 }
 
 // Unwrap gives what others of package parallel call it.

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/collective"
 	"github.com/weft-project/weft/internal/rpctest"
+	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/rpc"
 )
@@ -97,12 +98,26 @@ func TestParametersThatDifferAreNamedOnAllRanks(t *testing.T) {
 		require.Contains(t, differ.Here, "b: ")
 		require.Contains(t, differ.There, "b: ")
 	}
-	for _, err := range rpctest.Attempt(3, func(r int) error {
-		_, err := New(t.Context(), gs[r], vectors(4, 2), Config{Every: 50 + r})
-		return err
-	}) {
-		require.ErrorIs(t, err, parallel.ErrParameters)
-		require.ErrorContains(t, err, "Config differs")
+	for _, c := range []struct {
+		other       Config
+		here, there string
+	}{
+		{Config{Every: 20}, "Every 50", "Every 20"}, {Config{Fragments: 2}, "Fragments 1", "Fragments 2"}, {Config{Delay: 3}, "Delay 0", "Delay 3"},
+		{Config{Mix: 0.5}, "Mix 0", "Mix 0.5"}, {Config{Wire: Int4}, "Wire float32", "Wire int4"}, {Config{FirstCalls: true}, "FirstCalls false", "FirstCalls true"},
+		{Config{LR: 1}, "LR 0.7", "LR 1"}, {Config{Momentum: optim.Zero}, "Momentum 0.9", "Momentum 0"},
+	} {
+		for r, err := range rpctest.Attempt(3, func(r int) error {
+			cfg := Config{Every: 50, Changed: func(Change) {}, Listen: fmt.Sprint(r)} // these may differ
+			if r == 2 {
+				cfg = c.other
+			}
+			_, err := New(t.Context(), gs[r], vectors(4, 2), cfg)
+			return err
+		}) {
+			var differ *parallel.DifferenceError
+			require.ErrorAs(t, err, &differ, "rank %d", r)
+			require.Equal(t, parallel.DifferenceError{Rank: 2, Here: c.here, There: c.there, Worker: "worker0", Other: "worker2"}, *differ)
+		}
 	}
 	for r, params := range [][]*autodiff.Tensor{
 		{autodiff.New([]float64{1})}, {autodiff.Failed(errors.New("no"))}, {}, append(vectors(1), autodiff.Add(vectors(1)[0], vectors(1)[0])),
@@ -168,7 +183,8 @@ func TestANumberThatIsNotFiniteIsNamedOnAllRanksAndAppliedOnNone(t *testing.T) {
 					var diverged *DivergedError
 					require.ErrorAs(t, err, &diverged)
 					require.Equal(t, DivergedError{Rank: 1, Worker: "worker1", Step: 4, Parameter: "d"}, *diverged)
-					require.ErrorContains(t, err, "parameter d of rank 1, worker1, is not finite after its inner step 4: lower the learning rate")
+					require.ErrorContains(t, err, "parameter d of rank 1, worker1, is not finite after its inner step 4, at the exchange that followed: "+
+						"look at its rows, or lower the learning rate")
 					var failed *ExchangeError
 					require.ErrorAs(t, err, &failed)
 					require.EqualValues(t, 0, failed.Round)

@@ -45,9 +45,10 @@ type Loop struct {
 // New makes the loop of a worker whose training begins, or who joins a group that is at it: then
 // the members that are there call [Loop.Regroup] meanwhile. All members call one or the other, and
 // one loop at a time has a group. Parameters become those of rank 0 or of the group. They are the
-// same on all, in name, shape and order: else all get a [parallel.DifferenceError]. Settings that
-// cannot be are an ErrConfig on who has them, and a [parallel.FailureError] on the others. Where it
-// fails no parameter has changed.
+// same on all, in name, shape and order, and so are settings: else all get a
+// [parallel.DifferenceError], which names the first that differs. Settings that cannot be are
+// an ErrConfig on who has them, and a [parallel.FailureError] on the others. Where it fails no
+// parameter has changed.
 func New(c context.Context, g *collective.Group, params []*autodiff.Tensor, cfg Config) (*Loop, error) {
 	l, err := newLoop(params, cfg)
 	if err := l.meet(c, g, err); err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/collective"
-	"github.com/weft-project/weft/parallel"
 	"github.com/weft-project/weft/parallel/internal/peers"
 	"github.com/weft-project/weft/parallel/outer/internal/schedule"
 	"github.com/weft-project/weft/rpc"
@@ -33,7 +32,7 @@ func (l *Loop) Regroup(c context.Context, g *collective.Group) error {
 
 // brought is what a member tells the others when they come together.
 type brought struct {
-	Digest uint64 // of the parameters' names and types, and of the configuration
+	Digest uint64 // of the configuration, and of the parameters' names and types
 	Failed string // why it cannot take part
 	Has    bool   // it is no newcomer
 	ID     string // of its loop
@@ -119,12 +118,12 @@ func (l *Loop) list(own error) (list []string, mine brought) {
 	}
 	mine.Has, mine.ID = l.has, l.id
 	l.with(func(m *schedule.Machine) { mine.At = m.Position() })
-	digest := fnv.New64a()
-	fmt.Fprintln(digest, l.cfg.alike())
+	list = l.cfg.alike()
 	for i, p := range l.params {
 		list = append(list, fmt.Sprintf("%s: %v", l.names[i], p.Type()))
-		fmt.Fprintf(digest, "%q\n", list[i])
 	}
+	digest := fnv.New64a()
+	fmt.Fprintf(digest, "%q", list)
 	mine.Digest = digest.Sum64()
 	for _, f := range l.parts {
 		mine.States = append(mine.States, f.state())
@@ -148,10 +147,7 @@ func (l *Loop) compare(c context.Context, g *collective.Group, all []brought, li
 	if err != nil {
 		return err
 	}
-	if err = peers.Difference(g, lists); err == nil {
-		err = fmt.Errorf("%w: Config differs between ranks", parallel.ErrParameters)
-	}
-	return blamed(all[right].Has && all[g.Rank()].Digest == all[right].Digest, err)
+	return blamed(all[right].Has && all[g.Rank()].Digest == all[right].Digest, peers.Difference(g, lists))
 }
 
 // adopt takes the fragments that differ from those of a member; with says that their momentum

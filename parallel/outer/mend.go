@@ -21,6 +21,18 @@ type others struct{ error }
 
 func (e others) Unwrap() error { return e.error }
 
+// fewError says that too few workers of an epoch are left to go on.
+type fewError struct {
+	left, world int
+	lost        error
+}
+
+func (e *fewError) Error() string {
+	return fmt.Sprintf("outer: %d of %d workers are left, and wait for the nodes: %v", e.left, e.world, e.lost)
+}
+
+func (e *fewError) Unwrap() error { return e.lost }
+
 func blamed(other bool, err error) error {
 	if other {
 		return others{err}
@@ -63,7 +75,7 @@ func (l *Loop) gather(c context.Context) error {
 			}
 			if l.g = next; 2*next.Size() <= l.world {
 				// Others may be at work in the next epoch, whatever this one's store has confirmed.
-				return elsewhere{fmt.Errorf("outer: %d of %d workers are left, and wait for the nodes: %w", next.Size(), l.world, lost)}
+				return elsewhere{&fewError{next.Size(), l.world, lost}}
 			}
 		default: // another member is in the next epoch
 			return elsewhere{err}

@@ -38,8 +38,8 @@ func (t *Team) announce() {
 	}
 }
 
-// meet notes the members' lives, and when an epoch begins who of the one before is lost, and who has
-// come: a worker that is started again may have the name of the one before.
+// meet notes the members' lives, and when an epoch begins who of the one before is lost, and who
+// has come: a worker that is started again may have the name of the one before.
 func (t *Team) meet(all []word) {
 	now := map[string]string{}
 	for rank, s := range all {

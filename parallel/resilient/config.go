@@ -38,7 +38,8 @@ type Config struct {
 	// Listen is where a worker's links come in under Each, as rpc.Config has it; empty: at any port
 	// of the address by which other nodes reach its own. Each worker has its own.
 	Listen string
-	// Logger hears of what fails and is mended, and of what the team waits for; default slog.Default().
+	// Logger hears of what fails and is mended, and of what the team waits for; default
+	// slog.Default().
 	Logger *slog.Logger
 }
 
