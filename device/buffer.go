@@ -40,7 +40,7 @@ type block struct {
 	by    atomic.Pointer[callsite.Stack] // who asked for what it holds; nil where nobody has, and on the host
 
 	seg     *Segment        // where the block lies; nil for memory of Go's heap
-	used    int             // bytes of its buffer; of a segment, those from here on are 0
+	used    int             // of a segment: bytes from here on are 0
 	done    func()          // for memory of another process: gives it back
 	of      any             // of that, what Foreign says
 	cleanup runtime.Cleanup // of the buffer, where that is disowned and the memory not of Go's heap

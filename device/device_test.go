@@ -99,32 +99,6 @@ func TestASizeThatNoMachineHasIsRefused(t *testing.T) {
 	}
 }
 
-func TestASimulatedDeviceCountsWhatIsNobodysUntilNobodyReachesIt(t *testing.T) {
-	d := device.NewSim(device.SimConfig{Bytes: 1000})
-	b, err := d.Alloc(600)
-	require.NoError(t, err)
-	b.Disown()
-	_, err = d.Alloc(401)
-	var e *device.MemoryError
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, int64(400), e.Free)
-	free, _ := device.Room(d)
-	require.Equal(t, int64(400), free)
-	require.Zero(t, d.Stats().LiveBytes)
-	runtime.KeepAlive(b)
-	for n := range 100 { // each as much as there is: what was there before is looked for
-		b, err := d.Alloc(900 + n)
-		require.NoError(t, err)
-		b.Disown()
-	}
-	b, err = d.Alloc(1000)
-	require.NoError(t, err)
-	b.Disown()
-	require.NoError(t, b.Release())
-	free, _ = device.Room(d)
-	require.Equal(t, int64(1000), free)
-}
-
 func TestADisownedBufferOfAnAcceleratorGoesBackWhenItIsUnreachable(t *testing.T) {
 	d := device.NewSim(device.SimConfig{})
 	func() {

@@ -38,7 +38,7 @@ type MemoryError struct {
 	Used     int64     // bytes of this process's blocks
 	Cached   int64     // bytes that were released, and have not been given back to the device
 	Holdings []Holding // the largest first
-	Batch    *Batch    // of the call that asked; nil: not known, see Batch, or not even 1 would have fitted
+	Batch    *Batch    // of the call that asked; nil: not known, or not even 1 would have fitted
 	Err      error
 }
 
@@ -212,7 +212,7 @@ func (m *memory) full(n int) error {
 	}
 	s := m.pool.stats()
 	return &MemoryError{
-		Asked: int64(n), By: named(m.stacks.Here()), Total: m.limit, Free: m.free(), Used: s.UsedBytes, Cached: s.PooledBytes,
+		Asked: int64(n), By: named(m.stacks.Here()), Total: m.limit, Free: m.limit - m.liveBytes.Load(), Used: s.UsedBytes, Cached: s.PooledBytes,
 		Holdings: m.roll.holdings(), Err: ErrMemory,
 	}
 }
@@ -229,7 +229,7 @@ func Room(d Device) (free int64, size func(n int) int) {
 		return free, fineClass
 	case *memory:
 		if d.limit > 0 {
-			return d.free(), func(n int) int { return n }
+			return d.limit - d.liveBytes.Load(), func(n int) int { return n }
 		}
 	}
 	return -1, func(n int) int { return n }

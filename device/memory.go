@@ -12,7 +12,7 @@ import (
 // accelerator they are not.
 type memory struct {
 	id    ID
-	limit int64 // most bytes that live, or are nobody's and not yet found; 0: unlimited
+	limit int64 // most live bytes; 0: unlimited
 	pool  pool
 	idle  sync.Pool // of *[][]byte, for Launch
 	joins joins     // of the host's
@@ -50,7 +50,7 @@ var host = &memory{pool: pool{max: maxPooled, shared: shared{max: maxShared(), m
 // SimConfig describes a simulated accelerator. The zero value is sim:0 without a limit.
 type SimConfig struct {
 	Index int
-	Bytes int64 // memory size, of which what is nobody's takes some until the collector finds it; 0 means unlimited
+	Bytes int64 // memory size; 0 means unlimited
 }
 
 // NewSim makes a simulated accelerator: memory of its own that the host sees only through copies.
@@ -70,7 +70,7 @@ func (m *memory) alloc(n int, must func(*block) bool) (*Buffer, error) {
 	if n < 0 {
 		return nil, &Error{m.id, "alloc", ErrBounds}
 	}
-	if !m.reserve(int64(n)) && !(m.nobodys() > 0 && m.reserveAgain(int64(n))) {
+	if !m.reserve(int64(n)) {
 		return nil, &Error{m.id, "alloc", m.full(n)}
 	}
 	blk, err := m.pool.take(n, m, must)
@@ -92,7 +92,7 @@ func (m *memory) reserve(n int64) bool {
 	if limit == 0 {
 		limit = maxLive()
 	}
-	if n > limit || m.liveBytes.Add(n) > limit-m.nobodys() {
+	if n > limit || m.liveBytes.Add(n) > limit {
 		if n <= limit {
 			m.liveBytes.Add(-n)
 		}
@@ -100,23 +100,6 @@ func (m *memory) reserve(n int64) bool {
 	}
 	return true
 }
-
-// reserveAgain is reserve after the collector has looked.
-func (m *memory) reserveAgain(n int64) bool {
-	collect()
-	return m.reserve(n)
-}
-
-// nobodys is how many bytes of disowned buffers count for the limit.
-func (m *memory) nobodys() int64 {
-	if m.limit == 0 {
-		return 0
-	}
-	return m.garbage.sum()
-}
-
-// free is how many bytes of the limit are left.
-func (m *memory) free() int64 { return m.limit - m.liveBytes.Load() - m.nobodys() }
 
 func (m *memory) put(b *block) {
 	if b.done != nil {
@@ -131,19 +114,16 @@ func (m *memory) put(b *block) {
 	}
 }
 
-func (m *memory) discard(b *block)   { m.garbage.grow(m.disowned(b)) }
-func (m *memory) collected(b *block) { m.garbage.sub(m.disowned(b)) }
-
-// disowned is for how much a block counts that is left to the collector: what of a limit it takes,
-// or memory that the collector does not see.
-func (m *memory) disowned(b *block) int64 {
-	switch {
-	case m.limit > 0:
-		return int64(b.used)
-	case b.onHeap():
-		return 0
+func (m *memory) discard(b *block) {
+	if !b.onHeap() {
+		m.garbage.grow(int64(b.class))
 	}
-	return int64(b.class)
+}
+
+func (m *memory) collected(b *block) {
+	if !b.onHeap() {
+		m.garbage.sub(int64(b.class))
+	}
 }
 
 func (m *memory) forget(n int) {

@@ -63,10 +63,7 @@ func (p *pool) take(n int, dev *memory, must func(*block) bool) (*block, error) 
 		}
 		p.made(b, true)
 	}
-	if b.dev, b.host = dev, dev.isHost(); b.seg == nil {
-		b.used = 0
-	}
-	b.used = max(b.used, n)
+	b.dev, b.host, b.used = dev, dev.isHost(), max(b.used, n)
 	return b, nil
 }
 
