@@ -124,16 +124,20 @@ func parse(args []string, stdout io.Writer) (s settings, t *task, err error) {
 	if s.links < 0 || s.links > time.Minute || s.pace < 0 || s.pace > time.Minute {
 		bad("--links %v, --pace %v; expected 0 to 1m", s.links, s.pace)
 	}
-	for name, lr := range map[string]float64{"lr": s.lr, "outer-lr": s.outer.LR} {
-		if !(lr > 0 && lr <= 1e6) {
-			bad("--%s %g; expected a positive number up to 1e6", name, lr)
+	rate := func(name string, v float64) {
+		if !(v > 0 && v <= 1e6) {
+			bad("--%s %g; expected a positive number up to 1e6", name, v)
 		}
 	}
-	for name, share := range map[string]float64{"mix": s.outer.Mix, "outer-momentum": s.outer.Momentum} {
-		if !(share >= 0 && share < 1) {
-			bad("--%s %g; expected 0 to less than 1", name, share)
+	share := func(name string, v float64) {
+		if !(v >= 0 && v < 1) {
+			bad("--%s %g; expected 0 to less than 1", name, v)
 		}
 	}
+	rate("lr", s.lr)
+	rate("outer-lr", s.outer.LR)
+	share("mix", s.outer.Mix)
+	share("outer-momentum", s.outer.Momentum)
 	if s.outer.Momentum == 0 {
 		s.outer.Momentum = optim.Zero
 	}

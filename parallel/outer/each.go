@@ -25,10 +25,11 @@ import (
 // When the epoch is over the context of work ends, and what is called with it, with
 // [elastic.ErrOver]. work is to return errors of the loop, and when it is called once more to go on
 // from there: when to end follows from the loop's Rounds, or without FirstCalls from its Steps.
-// After an error of its own, or for which this worker is to blame (it cannot listen at cfg.Listen,
-// say), Each ends at once: its agent
-// starts another one, or ends the job. What another one is to blame for (a number that is not
-// finite, other parameters) the loop tries again, until that has mended it or is gone.
+//
+// Each ends at once after an error of work's own, or one for which this worker is to blame: it
+// cannot listen at cfg.Listen, say. Its agent starts another one, or ends the job. What another
+// worker is to blame for (a number that is not finite, other parameters) the loop tries again,
+// until that worker has mended it or is gone.
 func Each(
 	c context.Context, m *elastic.Membership, params []*autodiff.Tensor, cfg Config,
 	work func(c context.Context, e *elastic.Epoch, l *Loop) error,
